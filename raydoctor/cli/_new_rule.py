@@ -57,7 +57,7 @@ FILL-IN: what went wrong, and which facts prove it.
 FILL-IN: what to change.
 
 ## Not this when
-FILL-IN: what looks the same and is another failure.
+- FILL-IN: a condition that continues the heading, and what it is then: the disk was fine (`other-rule`).
 """
 
 from __future__ import annotations

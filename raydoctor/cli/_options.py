@@ -46,8 +46,8 @@ def driver_log_option(command: _Command) -> _Command:
         "--driver-log",
         metavar="FILE",
         shell_complete=complete_path,
-        help="A file with the driver's output; - reads standard input. If no PATH (or cluster) is "
-        "given, only this file is read.",
+        help="A file with the driver's output; - reads standard input. Given alone, only this file "
+        "is read, even if a cluster runs on this machine.",
     )(command)
 
 
@@ -158,7 +158,7 @@ def since_option(text: str) -> Callable[[_Command], _Command]:
         "--since",
         metavar="TIME",
         callback=time_option,
-        help=f"{text}: 2h (before now), 2026-11-21T07:30 (local time).",
+        help=f"{text}: 2h (before now), 2026-11-21T07:30 (local time of this machine).",
     )
 
 

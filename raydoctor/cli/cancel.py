@@ -20,18 +20,18 @@ UNKNOWN = 3
 SEVERAL = 2
 _TIMEOUT = 5.0
 
-_HELP = """Cancel one task of a live cluster, step by step, no matter who submitted it.
+_HELP = """Cancel one task of a live cluster, of any job, and by default the tasks that it submitted.
 
-TASK is a task id (from `ray list tasks` or an ObjectRef), at least six of its first
-digits, the task's name, its actor's class or its pid. raydoctor takes a step only if
-the task still runs 5 s (--grace) after the previous one, and verifies each result:
+TASK is a task id (from `ray list tasks` or an ObjectRef), the first six or more digits of one,
+the name of a task, the class of its actor, or the pid of its worker. raydoctor takes a step
+only if the task still runs 5 s (--grace) after the previous one, and verifies each result:
 
 \b
-  cancel      its owner cancels it, as ray.cancel does
-  interrupt   KeyboardInterrupt in its main thread, even in a sleep, on a lock or a
-              socket; the worker keeps running and an actor keeps its state
-  force       its owner cancels it by force: Ray ends the worker
-  kill        SIGKILL to its worker, for native code that holds the GIL
+  cancel      the task's owner cancels it, as ray.cancel does
+  interrupt   KeyboardInterrupt in the task's main thread, even while it sleeps or waits
+              on a lock or a socket; the worker keeps running and an actor keeps its state
+  force       the task's owner cancels it by force: Ray ends the worker
+  kill        SIGKILL to the worker, for native code that holds the GIL
               (--no-force leaves out force and kill)
   kill-actor  only with --kill-actor: ends the method's actor and loses its state
   job-stop    only with --job-stop: ends the whole job

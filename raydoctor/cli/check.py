@@ -12,10 +12,10 @@ _CODES = {"fail": 1, "gap": 3}
 
 _HELP = """Check this machine, and any Ray cluster that runs on it, before a job starts.
 
-The output has one line per check, and a fix for each check that fails: versions, ports, shared memory, disk,
-memory and its cgroup limit, limits of open files and processes, tools for stacks and
-debuggers, the clock, addresses of former clusters, the auth token. The check takes less than a second
-and changes nothing.
+raydoctor checks versions, ports, shared memory, disk, memory and its cgroup limit, limits of open
+files and processes, tools for stacks and debuggers, the clock, stale cluster addresses and the auth
+token. The output has one line per check, and a fix for each check that fails. It takes less than a
+second, and nothing is changed.
 
 \b
 Examples:

@@ -39,7 +39,7 @@ log records every action.
     help="A private file with the token for --http; by default a new token is printed.",
 )
 @options.address_option(
-    "A cluster that runs elsewhere: its GCS's host:port. Agents reach only this cluster and those of "
+    "A cluster that runs elsewhere: host:port of its GCS. Agents reach only this cluster and those of "
     "this machine."
 )
 @click.option("--allow-actions", is_flag=True, help="Add tools that change something: plan, act.")

@@ -75,6 +75,8 @@ def page_problems(rule: Rule) -> Iterator[str]:
     for heading, text in sections.items():
         if not text.strip():
             yield f"no text below {heading!r}"
+    if not sections.get(HEADINGS[-1], "- ").startswith("- "):
+        yield f"each condition below {HEADINGS[-1]!r} must be a bullet (- the disk was fine)"
 
 
 def shape_problems(rule: Rule) -> Iterator[str]:

@@ -536,8 +536,8 @@ def _next(view: _View) -> list[str]:
             path=report.capture.path,
         )
         kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"
-        explained = f"{command}   # every line about this {kind}"
-        commands.append(explained if len(explained) <= view.width - len("Next: ") else command)
+        named = f"{kind} {subject.name}" if subject.name else f"this {kind}"
+        commands.append(f"{command}   # every line about {named}")
     if report.capture.kind == "live":
         commands.append(
             "raydoctor collect   # keeps this evidence, including the files named live/…"

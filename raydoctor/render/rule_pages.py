@@ -53,7 +53,7 @@ def index(rules: Sequence[Rule]) -> str:
     names = {rule.name for rule in rules}
     by_message: dict[str, list[str]] = {}
     for rule in rules:
-        for message in _messages(rule):
+        for message in messages(rule):
             by_message.setdefault(message, []).append(f"`{rule.name}`")
     rows = (
         f"| {markdown.code(message.replace('|', '¦'))} | {', '.join(_rules_of(message, by_message))} |"
@@ -85,7 +85,7 @@ A *symptom* is what the program saw.
 {rules}"""
 
 
-def _messages(rule: Rule) -> list[str]:
+def messages(rule: Rule) -> list[str]:
     """Messages and exceptions that the page quotes below "What you see"."""
     seen = rule.doc.partition("## What you see")[2].partition("\n## ")[0]
     spans = (" ".join(span[0].strip("` \n").split()) for span in _SPAN.finditer(seen))
@@ -144,7 +144,7 @@ def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
     """Commands that search the logs by hand."""
     parts: list[str] = []
     for title, signals in render.sorted_signals(rule, searched(rule, users)):
-        lines = [f"{command}   # {files}" for command, files in render.commands(signals)]
+        lines = [f"{command}   # {files}" for command, files in render.commands(rule, signals)]
         parts += [f"## {title}", markdown.fence("\n".join(lines), language="bash")]
     if any("DRIVER_OUTPUT" in part for part in parts):
         parts.append("Replace `DRIVER_OUTPUT` with the file that holds the driver's output.")
@@ -155,7 +155,7 @@ def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
     """The signals to search for by hand: those that the page quotes, those in its example, other failures.
 
     Literals that many rules look for say little about one of them, and are left out. If none is left, the
-    names of Ray's exceptions in the example remain.
+    names of Ray's exceptions in the example remain. A symptom below "What you see" always has its search.
     """
     example = render.example_of(rule)
     text = "\n".join(example.files.values()) if example else ""
@@ -175,7 +175,9 @@ def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
     if not any(s.find in text for s in shown):
         shown = [*_exceptions(rule, text), *shown]
     others = [s for s in specific if s.symptom and users[s.find] <= _COMMON]
-    literals = [*dict.fromkeys(s.find for s in (*shown, *others))][:_SEARCHES]
+    seen = " ".join(messages(rule))
+    ranked = enumerate(dict.fromkeys(s.find for s in (*shown, *others)))
+    literals = [f for n, f in ranked if n < _SEARCHES or (f in quoted and f.strip() in seen)]
     return [
         s
         for literal in literals
@@ -201,12 +203,6 @@ def _example(rule: Rule) -> list[str]:
     for path, content in example.files.items():
         lines = [_text.short_ids(_text.printable(text)) for text in render.excerpt(path, content)]
         shown = [text[:_EXAMPLE_WIDTH] + "…" * (len(text) > _EXAMPLE_WIDTH) for text in lines]
-        more = [f"… {_text.plural(len(lines) - render.EXAMPLE_LINES, 'more line')}"] * (
-            len(lines) > render.EXAMPLE_LINES
-        )
         if content.strip():
-            parts += [
-                f"`{path}`",
-                markdown.fence("\n".join([*shown[: render.EXAMPLE_LINES], *more])),
-            ]
+            parts += [f"`{path}`", markdown.fence("\n".join(shown))]
     return parts

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from raydoctor.capture.layout import DRIVER_OUTPUT, files_of
+from raydoctor.capture.layout import DRIVER_OUTPUT, files_of, identify
 from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.model.patterns import pattern
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 
 CATALOGUE_SCHEMA = "raydoctor/rules/1"
 RULE_SCHEMA = "raydoctor/rule/1"
-EXAMPLE_LINES = 10
+_LONGEST_EXAMPLE, _FIRST, _LAST = 16, 10, 4
+"""Lines: of a longer file, an example shows the first and the last ones (often the error itself)."""
 _TELLING = pattern(r' *"(?:kind|name|reason|message|exitCode)": (?!"List"|[{\[])')
 """The lines of `kubectl get -o json` that a reader of an example needs."""
 _FILES = 3
+_KERNEL_LOG = files_of("kernel")
 _ORDINARY = (
     "autoscaler.config",
     "driver.connecting",
@@ -174,7 +177,7 @@ def _signals(rule: Rule) -> Page:
         page += [line((title, "strong"))]
         page += [
             line((command, "code"), (f"   # {files}", "dim"), indent=2)
-            for command, files in commands(signals)
+            for command, files in commands(rule, signals)
         ]
         page.append(())
     if any(_PLACEHOLDER in plain_line(each) for each in page):
@@ -186,18 +189,27 @@ def _signals(rule: Rule) -> Page:
 
 
 def sorted_signals(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, list[Signal]]]:
-    """The signals under two titles: those in examples in which the rule finds something, and the others."""
-    found = "\n".join(
-        content
-        for example in rule.examples
-        if rule.name in (*example.roots, *example.consequences)
-        for content in example.files.values()
-    )
+    """The signals under two titles: those of this failure, and those that show another one.
+
+    The latter are those that the page quotes only below "Not this when" and no positive example contains.
+    """
+    page, _, other = (" ".join(part.split()) for part in rule.doc.partition("## Not this when"))
+    found = "\n".join(c for files in _positive(rule) for c in files.values())
     listed = list(signals)
-    if speaking := [s for s in listed if s.find in found]:
+    against = [
+        s
+        for s in listed
+        if s.find.strip() in other and s.find.strip() not in page and s.find not in found
+    ]
+    if speaking := [s for s in listed if s not in against]:
         yield "Search the logs by hand", speaking
-    if others := [s for s in listed if s.find not in found]:
-        yield "Lines that add context, or that speak against this rule", others
+    if against:
+        yield "Lines that rule this out", against
+
+
+def _positive(rule: Rule) -> list[Mapping[str, str]]:
+    """The files of the examples in which the rule finds something."""
+    return [e.files for e in rule.examples if rule.name in (*e.roots, *e.consequences)]
 
 
 def is_specific(signal: Signal) -> bool:
@@ -206,20 +218,46 @@ def is_specific(signal: Signal) -> bool:
     return signal.kind not in _ORDINARY and (signal.symptom or letters >= _LETTERS)
 
 
-def commands(signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
+def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
     """The command that searches for each literal, and the files that can contain it."""
-    by_literal: dict[str, dict[str, None]] = {}
+    by_literal: dict[tuple[str, str], dict[str, None]] = {}
     for signal in signals:
         files = dict.fromkeys(map(files_of, signal.roles))
-        by_literal.setdefault(signal.find, {}).update(files)
-    for literal, files in by_literal.items():
-        of_program = files.pop(DRIVER_OUTPUT, True) is None
+        by_literal.setdefault(_from_a_word(signal), {}).update(files)
+    printed = "\n".join(
+        content
+        for files in _positive(rule)
+        for path, content in files.items()
+        if (source := identify(path)) and files_of(source.role) == DRIVER_OUTPUT
+    )
+    for (flag, literal), files in by_literal.items():
+        if [*files] == [_KERNEL_LOG]:
+            yield (
+                f"sudo dmesg -T | grep -F{flag} -e {shlex.quote(literal)}",
+                "the node's kernel log",
+            )
+            continue
+        of_program = files.pop(DRIVER_OUTPUT, True) is None or literal in printed
         shown = [*files][:_FILES] or ["what the program printed"]
         places = ["/tmp/ray/session_latest/logs/"] * bool(files) + [_PLACEHOLDER] * of_program
         yield (
-            f"grep -{'r' * bool(files)}F -e {shlex.quote(literal)} {' '.join(places)}",
+            f"grep -{'r' * bool(files)}F{flag} -e {shlex.quote(literal)} {' '.join(places)}",
             ", ".join([*shown, *(["…"] if len(files) > _FILES else [])]),
         )
+
+
+def _from_a_word(signal: Signal) -> tuple[str, str]:
+    """grep's flag, and the literal from the beginning of a word.
+
+    A literal without its first letter (`ersion mismatch`) is in both spellings, but looks like a mistake.
+    """
+    before = signal.sample.partition(signal.find)[0]
+    if not signal.find[:1].islower() or signal.find not in signal.sample:
+        return "", signal.find
+    if before.endswith("'"):
+        return "", signal.find.partition(" ")[2]
+    half = re.findall(r"[A-Za-z]*$", before)[0]
+    return ("i", half.lower() + signal.find) if half else ("", signal.find)
 
 
 def _remedies(rule: Rule, width: int) -> Page:
@@ -245,10 +283,13 @@ def example_of(rule: Rule) -> Example | None:
 def excerpt(path: str, content: str) -> list[str]:
     """The lines of an example's file; of long JSON only those that name an object or what happened to it."""
     lines = content.rstrip("\n").split("\n")
-    if path.endswith(".json") and len(lines) > EXAMPLE_LINES:
+    if path.endswith(".json") and len(lines) > _FIRST:
         telling = [text.strip() for text in lines if _TELLING.match(text)]
-        return [text for text, _ in groupby(telling)] or lines
-    return lines
+        lines = [text for text, _ in groupby(telling)] or lines
+    if len(lines) <= _LONGEST_EXAMPLE:
+        return lines
+    left = _text.plural(len(lines) - _FIRST - _LAST, "line")
+    return [*lines[:_FIRST], f"… {left} …", *lines[-_LAST:]]
 
 
 def _example(rule: Rule) -> Page:
@@ -257,14 +298,11 @@ def _example(rule: Rule) -> Page:
         return []
     page = [line(("Example", "strong"), f": {example.title}")]
     for path, content in example.files.items():
-        lines = excerpt(path, content) if content.strip() else []
-        if not lines:
-            continue
-        page.append(line((path, "path"), indent=2))
-        page += [line((_text.short_ids(text), "dim"), indent=4) for text in lines[:EXAMPLE_LINES]]
-        if len(lines) > EXAMPLE_LINES:
-            left = _text.plural(len(lines) - EXAMPLE_LINES, "more line")
-            page.append(line((f"… {left}", "dim"), indent=4))
+        if content.strip():
+            page.append(line((path, "path"), indent=2))
+            page += [
+                line((_text.short_ids(text), "dim"), indent=4) for text in excerpt(path, content)
+            ]
     return page
 
 

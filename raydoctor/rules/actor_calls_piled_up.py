@@ -16,7 +16,7 @@ in the caller's memory until the actor executes it.
 Wait for some calls before submitting more (`ray.wait`), or spread the calls over several actors (`ray.util.ActorPool`).
 
 ## Not this when
-The actor executes no calls at all (`actor-deadlock`, `task-hung`, `async-actor-blocked`).
+- the actor executes no calls at all (`actor-deadlock`, `task-hung`, `async-actor-blocked`).
 """
 
 from __future__ import annotations
@@ -187,6 +187,13 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a warning without a limit",
+        f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
+        logs=QUIET_LOGS,
+        says=("more than 10000 calls", "Slow"),
+        severity="warning",
+    ),
     Example(
         "a running cluster: 49942 calls wait for one actor, and the callers that Ray warned have ended",
         live_examples.tables(
@@ -213,13 +220,6 @@ EXAMPLES: tuple[Example, ...] = (
         "the calls reached the limit of the actor",
         {**QUIET_LOGS, "driver.log": f"{LIMIT.sample}\n"},
         says=("Writer.write", "100 calls", "while len(pending) >= 50"),
-    ),
-    console(
-        "a warning without a limit",
-        f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
-        logs=QUIET_LOGS,
-        says=("more than 10000 calls", "Slow"),
-        severity="warning",
     ),
     console(
         "a program prints a similar message",

@@ -27,8 +27,8 @@ Break the cycle in one of three ways:
 - Give the actor a second thread (`max_concurrency=2`) and make its state thread-safe.
 
 ## Not this when
-One of the actors is still busy: then the others only wait for it (`task-hung` if it never returns). An async actor that
-blocks its own event loop is `async-actor-blocked`.
+- one of the actors is still busy: the others only wait for it (`task-hung` if it never returns).
+- an async actor blocks its own event loop (`async-actor-blocked`).
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ Fix the line that raised, or its input. To get the exception at creation instead
 actor: `ray.get(handle.__ray_ready__.remote())`.
 
 ## Not this when
-The process of the constructor was killed or crashed (`ray-oom-kill`, `worker-native-crash`, `worker-vanished`). Ray
-could not set up the actor's runtime environment or its worker (`runtime-env-failed`, `worker-start-crashed`). The
-constructor returned and the actor died later (`actor-killed`, `actor-restart-loop`).
+- the process of the constructor was killed or crashed (`ray-oom-kill`, `worker-native-crash`, `worker-vanished`).
+- Ray could not set up the actor's runtime environment or its worker (`runtime-env-failed`, `worker-start-crashed`).
+- the constructor returned, and the actor died later (`actor-killed`, `actor-restart-loop`).
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def _headline(failures: list[_Failure]) -> str:
 
 
 def _exception(raised: Raised | None) -> str:
-    """`ConfigError: no model, in read_config (serve.py:11), from KeyError: 'model'`."""
+    """`ConfigError: no model, in read_config() (serve.py:11), from KeyError: 'model'`."""
     if raised is None:
         return "an exception whose text is not in the capture"
     text = str(raised)
@@ -445,10 +445,25 @@ def _logged_by_rllib(text: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a constructor raises in a nested call, and the driver sees the error inside a task's error",
+        {
+            "logs/gcs_server.out": _exit_line(_W, _TEXT),
+            "logs/raylet.out": "",
+            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(ActorDiedError): ray::evaluate() "
+            '(pid=387, ip=10.0.0.2)\n  File "/home/user/project/serve.py", line 48, in evaluate\n    return ray.get(ref)\n'
+            f"ray.exceptions.ActorDiedError: {_TEXT}\n",
+        },
+        says=(
+            "ModelServer (pid 463)",
+            "ValueError: not a checkpoint",
+            "read_header() (serve.py:25)",
+        ),
+    ),
     console(
         "Tune's list of a trial's failures, without Ray's sentence above the error",
         f"Failure # 1 (occurred at 2026-11-21_07-44-26)\n{_TEXT.removeprefix(_OPENING)}\n",
-        says=("ModelServer (pid 463)", "read_header (serve.py:25)"),
+        says=("ModelServer (pid 463)", "read_header() (serve.py:25)"),
     ),
     console(
         "the constructor refers to the exception of a process that it started",
@@ -464,7 +479,7 @@ EXAMPLES: tuple[Example, ...] = (
             '  File "/app/serve.py", line 37, in __init__\n    self.engine = start()\nRuntimeError: Engine core initialization '
             "failed. See root cause above. Failed core proc(s): {}\n",
         ),
-        says=("a process that it started raised KeyError: 'mlp.w1', in build (engine.py:8)",),
+        says=("a process that it started raised KeyError: 'mlp.w1', in build() (engine.py:8)",),
     ),
     console(
         "a paste of the actor's own log, cut off within the error",
@@ -474,26 +489,11 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a paste of the actor's own log",
         f"[2026-11-21 07:44:22,071 I 463 463] core_worker.cc:878: {EXITS.sample}\n",
-        says=("Actor ModelServer (pid 463)", "read_header (serve.py:25)"),
+        says=("Actor ModelServer (pid 463)", "read_header() (serve.py:25)"),
     ),
     console(
         "a program prints the same words",
         f"{EXITS.sample.partition('Traceback')[0]}\nstep 1\n",
-    ),
-    Example(
-        "a constructor raises in a nested call, and the driver sees the error inside a task's error",
-        {
-            "logs/gcs_server.out": _exit_line(_W, _TEXT),
-            "logs/raylet.out": "",
-            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(ActorDiedError): ray::evaluate() "
-            '(pid=387, ip=10.0.0.2)\n  File "/home/user/project/serve.py", line 48, in evaluate\n    return ray.get(ref)\n'
-            f"ray.exceptions.ActorDiedError: {_TEXT}\n",
-        },
-        says=(
-            "ModelServer (pid 463)",
-            "ValueError: not a checkpoint",
-            "read_header (serve.py:25)",
-        ),
     ),
     console(
         "three equal actors, and only the driver's output is available",
@@ -501,7 +501,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
             for pid in (211, 212, 240)
         ),
-        says=("3 Loader actors", "read_header (serve.py:25)"),
+        says=("3 Loader actors", "read_header() (serve.py:25)"),
     ),
     Example(
         "a constructor calls another actor, which has died",
@@ -540,17 +540,17 @@ EXAMPLES: tuple[Example, ...] = (
                 "\n"
             )
         ),
-        says=("(pid 463)", "read_header (serve.py:25)"),
+        says=("(pid 463)", "read_header() (serve.py:25)"),
     ),
     console(
         "RLlib logs the error of an env runner's constructor",
         _logged_by_rllib(f"Ray error ({_TEXT}), taking actor 2 out of service."),
-        says=("(pid 463)", "read_header (serve.py:25)"),
+        says=("(pid 463)", "read_header() (serve.py:25)"),
     ),
     console(
         "the head of the error has lost its ids",
         f"{PRINTED.find}{_OPENING}ray::ModelServer.__init__()\n{_BODY}\n",
-        says=("Actor ModelServer could not be created", "read_header (serve.py:25)"),
+        says=("Actor ModelServer could not be created", "read_header() (serve.py:25)"),
     ),
     console(
         "RLlib restores an env runner, and quotes no error",

@@ -18,6 +18,9 @@ Which handles keep an actor alive depends on the version. A handle from `ray.get
 2.20, but not with 2.40, 2.50 and 2.60 (measured). With these, only the handle that `.remote()` returned and its copies
 keep the actor alive.
 
+If the capture contains this actor's log but no record of its callers, raydoctor reports the removal of the last
+reference as a warning.
+
 ## Confirm
 - The actor's own core log (`python-core-worker-*.log`) records the time and, after `exit_detail=`, the reason.
 - No Ray log records which process called `ray.kill`: search your program for it. Ray Tune, Train and Serve also kill
@@ -30,10 +33,9 @@ keep the actor alive.
 - Placement group: remove it only after the last call on its actors and tasks has returned.
 
 ## Not this when
-The process that created the actor died (`actor-owner-died`), or the actor's own process was killed or crashed
-(`worker-vanished`, `worker-native-crash`). An actor that ended on purpose is not reported if no call failed, or if the
-program caught the error. If the capture contains this actor's log but no record of its callers, the removal of the last
-reference is reported as a warning.
+- the process that created the actor died (`actor-owner-died`).
+- the actor's own process was killed or crashed (`worker-vanished`, `worker-native-crash`).
+- the actor ended on purpose, and no call failed or the program caught the error: raydoctor reports nothing.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ two such drivers never find each other's actors. Ray frees the name when the act
 detached ends with the process that created it.
 
 ## Confirm
-- On a live cluster, `ray.init("auto")` and `ray.util.list_named_actors(all_namespaces=True)` list all names with their
-  namespaces.
-- `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name ended.
-- Only the text of `ActorDiedError` contains the namespace; the log files do not.
+- On a live cluster, `ray.init("auto")` and `ray.util.list_named_actors(all_namespaces=True)` list all names with
+  their namespaces.
+- `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name
+  ended.
+- The text of `ActorDiedError` contains the namespace of its actor. The log files do not.
 - The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates
   any named actor.
 
@@ -22,7 +23,7 @@ Set the same namespace in both programs, make the actor detached if it must outl
 `get_if_exists=True`, which reuses an existing actor.
 
 ## Not this when
-The program expects that the actor may be missing and catches the error.
+- the program expects that the actor may be missing, and catches the error.
 """
 
 from __future__ import annotations
@@ -293,7 +294,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("actor-name-not-found",),
         consequences=("actor-init-failed",),
-        says=("in __init__ (load.py:37)",),
+        says=("in __init__() (load.py:37)",),
         severity="warning",
     ),
     Example(
@@ -319,7 +320,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a task looks the name up: the missing actor is the cause of the task's error",
         f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
         f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n',
-        says=("in find (names.py:10)",),
+        says=("in find() (names.py:10)",),
     ),
     Example(
         "a live cluster records the failed task, and nothing else shows it",
@@ -335,7 +336,7 @@ EXAMPLES: tuple[Example, ...] = (
             ]
         ),
         severity="warning",
-        says=("in publish (train.py:9)",),
+        says=("in publish() (train.py:9)",),
     ),
     Example(
         "a live cluster lists the actor in an anonymous namespace",

@@ -17,7 +17,7 @@ actor twice, or if two programs use one namespace. `namespace=None` means the na
 Create the actor with `get_if_exists=True`, which returns the existing actor. To replace it, kill the old one first.
 
 ## Not this when
-The program catches the error and uses the existing actor.
+- the program catches the error and uses the existing actor.
 """
 
 from __future__ import annotations

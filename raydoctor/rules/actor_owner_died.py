@@ -23,10 +23,10 @@ Create the actor in a process that runs long enough, or make the actor detached:
 a detached actor with `ray.kill` when it is no longer needed.
 
 ## Not this when
-- The program called `ray.kill`, or the actor called `exit_actor()` (`actor-killed`).
-- The actor's own process died (`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node (`node-died`).
-
-When a driver ends, its actors end as well. That is normal and not reported, unless another driver still used an actor.
+- the program called `ray.kill`, or the actor called `exit_actor()` (`actor-killed`).
+- the actor's own process died (`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node (`node-died`).
+- the owner is a driver that ended, and no other driver used the actor: it is normal that its actors end with it, and
+  raydoctor reports nothing.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Fix the cause of the deaths. Until then, let the call that kills the actor fail 
 on `max_restarts` also ends the loop, but leaves the actor dead.
 
 ## Not this when
-Each restart had another reason, such as nodes that joined and left (`node-died`). If `__init__` raised, Ray does not
-restart the actor (`actor-init-failed`).
+- each restart had a different reason, such as nodes that joined and left (`node-died`).
+- `__init__` raised an exception: Ray does not restart such an actor (`actor-init-failed`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Find out why the actor's process did not answer, and fix that. For calls that ma
 `max_task_retries`.
 
 ## Not this when
-The actor is dead for good: then the error is `ActorDiedError` with its cause.
+- the actor is dead for good: the error is then `ActorDiedError`, with its cause.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ _FAILED_TASK = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "ray.kill ended the process and Ray restarted the actor: the actor's own log names the reason",
+        "`ray.kill` ended the process and Ray restarted the actor: the actor's own log names the reason",
         {**_KILLED_LOGS, "driver.log": _RESTARTED},
         says=("ray.kill ended its process", "no_restart=False"),
     ),

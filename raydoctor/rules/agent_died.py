@@ -22,8 +22,8 @@ Fix the error in the traceback. Without a traceback, check the kernel log and th
 node again.
 
 ## Not this when
-The raylet died first: its agents then log `Raylet is terminated` (`raylet-died`). At a normal stop the raylet ends its
-agents itself (`ray-stopped`).
+- the raylet died first: its agents then log `Raylet is terminated` (`raylet-died`).
+- Ray was stopped: the raylet then ends its agents itself (`ray-stopped`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Use `await ref` instead of `ray.get(ref)`, `await asyncio.sleep(s)` instead of `
 requests. Run blocking code with `await asyncio.to_thread(f, …)`.
 
 ## Not this when
-The actor is not async and waits for another actor (`actor-deadlock`) or for tasks (`nested-get-deadlock`).
+- the actor is not async, and waits for another actor (`actor-deadlock`) or for tasks (`nested-get-deadlock`).
 """
 
 from __future__ import annotations

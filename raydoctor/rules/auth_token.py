@@ -23,7 +23,8 @@ Give the process the head's token (a file with mode 600, or a Kubernetes Secret)
 cluster, set `RAY_AUTH_MODE=disabled` on both sides instead.
 
 ## Not this when
-The only record is `Missing authorization header in request!` about once a minute: a healthy cluster's GCS logs that.
+- the only record is `Missing authorization header in request!`: the GCS of a healthy cluster logs it about once a
+  minute.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ Fix what the exception names (credentials, configuration, quota). Ray does not r
 the head while no job is running, as this ends the whole cluster. On KubeRay, Kubernetes restarts its container.
 
 ## Not this when
-`monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues. The cloud refused one
-instance type (`node-launch-failed`), or the GCS is gone (`gcs-died`).
+- `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues.
+- the cloud refused an instance type (`node-launch-failed`).
+- the GCS is gone (`gcs-died`).
 """
 
 from __future__ import annotations
@@ -206,6 +207,12 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
 
 EXAMPLES: tuple[Example, ...] = (
     console(
+        "the driver prints the error that the autoscaler reports",
+        f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
+        logs=QUIET_LOGS,
+        says=("RuntimeError: the provider returned 403",),
+    ),
+    console(
         "old Ray loses the exception, and a task prints such words",
         "2026-11-21 07:49:48,196 ERROR monitor.py:498 -- Error in monitor loop\nNoneType: None\n",
         says=("The autoscaler ended",),
@@ -232,12 +239,6 @@ EXAMPLES: tuple[Example, ...] = (
         "a round that failed, and the next one, which worked",
         f"2026-11-21 10:49:20,676\tERROR autoscaler.py:290 -- {_ROUND.sample}\n{_TRACEBACK}\n"
         "(train pid=7) epoch 2\n(train pid=7) epoch 3\n",
-    ),
-    console(
-        "the driver prints the error that the autoscaler reports",
-        f"(raylet) The autoscaler failed with the following error:\n{_TRACEBACK}\n",
-        logs=QUIET_LOGS,
-        says=("RuntimeError: the provider returned 403",),
     ),
     console(
         "the autoscaler is ended while a driver runs",

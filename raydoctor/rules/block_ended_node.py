@@ -23,8 +23,8 @@ Keep that daemon alive: fix the error in its own log, and leave memory for it (`
 tasks off the head). The restart of the node itself is intended.
 
 ## Not this when
-The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the node ends in any case. The node was
-stopped by SIGTERM (`ray-stopped`).
+- the daemon that ended first was the raylet or the GCS (`raylet-died`, `gcs-died`): the node then ends in any case.
+- the node was stopped by SIGTERM (`ray-stopped`).
 """
 
 from __future__ import annotations

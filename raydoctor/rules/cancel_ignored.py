@@ -25,8 +25,8 @@ swallows it. Ray cancels a coroutine of an async actor at its next `await`, and 
   `ray.get_runtime_context().is_canceled()` in loops (Ray 2.54 and later, not in async actors).
 
 ## Not this when
-The task ended a little later: a cancel takes effect when a native call returns. `TaskCancelledError` means that the
-cancel worked.
+- the task ended a little later: a cancel takes effect when a native call returns.
+- `ray.get` raises `TaskCancelledError`: the cancel worked.
 """
 
 from __future__ import annotations

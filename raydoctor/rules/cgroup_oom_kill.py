@@ -21,8 +21,10 @@ or raise the cgroup's limit. Let Ray's memory monitor act before the kernel does
 `ray start`).
 
 ## Not this when
-The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner
-process explains the worker's end. No worker ended: the counter alone is not reported.
+- the kernel log is readable: it then decides (`kernel-oom-kill`).
+- Ray's memory monitor (`ray-oom-kill`), a crash (`worker-native-crash`) or the death of the owner process
+  (`worker-killed-with-owner`) explains the worker's end.
+- no worker ended: raydoctor does not report the counter alone.
 """
 
 from __future__ import annotations

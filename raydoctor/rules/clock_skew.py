@@ -34,8 +34,8 @@ same.
   configure the platform not to pause it.
 
 ## Not this when
-The times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account. A node that the
-GCS marked as dead is `node-died`.
+- the times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account.
+- the GCS marked the node as dead (`node-died`).
 """
 
 from __future__ import annotations

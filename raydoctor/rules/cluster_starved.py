@@ -10,6 +10,8 @@ An actor holds the resources that it requested as long as it is alive, busy or n
 needs one free CPU to be placed, but does not keep it.) If actors hold all of a resource, tasks wait until an actor
 ends. A task that waits in `ray.get` for a child releases its CPUs, but not its GPUs, memory or custom resources.
 
+If the holders are busy actors, raydoctor reports the wait only after a minute, as a warning.
+
 ## Confirm
 - `ray status` shows that everything is used, and lists `Pending Demands` (older Ray: `Demands`).
 - `ray list actors --filter state=ALIVE --detail` shows which actors are alive, including those of other jobs.
@@ -22,12 +24,10 @@ Start fewer actors, make them smaller (`num_cpus=0.5`, or `num_cpus=0` for actor
 work is done, or add nodes. Leave resources free for the tasks that actors wait for.
 
 ## Not this when
-- No node could ever hold the request (`infeasible-request`).
-- Tasks ahead in the queue are still running: a queue is not a failure.
-- A placement group waits (`placement-group-pending`).
-- The holders wait for these very tasks (`nested-get-deadlock`).
-
-If the holders are busy actors, raydoctor reports the wait only after a minute, as a warning.
+- no node could ever hold the request (`infeasible-request`).
+- tasks ahead in the queue are still running: a queue is not a failure.
+- a placement group waits (`placement-group-pending`).
+- the holders wait for these very tasks (`nested-get-deadlock`).
 """
 
 from __future__ import annotations

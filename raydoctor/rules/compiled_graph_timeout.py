@@ -25,7 +25,8 @@ the graph, before it starts:
     export RAY_CGRAPH_get_timeout=900
 
 ## Not this when
-The error is `RayChannelError: Channel closed`: an actor of the graph exited. The error is `GetTimeoutError` (`get-timeout`).
+- the error is `RayChannelError: Channel closed`: an actor of the graph exited.
+- the error is `GetTimeoutError` (`get-timeout`).
 """
 
 from __future__ import annotations

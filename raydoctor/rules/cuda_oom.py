@@ -12,6 +12,8 @@ one GPU, and each of them may allocate all of the GPU's memory. Processes that s
 well: `ray::IDLE` workers that keep torch's cache, or survivors of an earlier session. The message lists every process
 on the GPU.
 
+If the message was only printed and no task failed, raydoctor reports a warning or nothing.
+
 ## Confirm
 - `nvidia-smi` on the node lists the processes that hold the memory. The pids in the message are those of the host:
   inside a container `ps` shows others.
@@ -24,9 +26,8 @@ ends its process after each call, which frees torch's cache; for a task that use
 `max_calls=1`. Against fragmentation, set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.
 
 ## Not this when
-- The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
-- A program catches the exception and continues with smaller batches. If the message was only printed and no task
-  failed, raydoctor reports a warning or nothing.
+- the node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
+- the program catches the exception and continues with smaller batches.
 """
 
 from __future__ import annotations

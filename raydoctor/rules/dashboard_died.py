@@ -28,8 +28,9 @@ Give the head more free CPU and memory. Restart the head when no job is running,
 use `ray status`, `ray memory` and `raydoctor diagnose`, which need no dashboard.
 
 ## Not this when
-The dashboard was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves
-nothing. The GCS is gone (`gcs-died`), or the cluster was shut down.
+- the head was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: the dashboard
+  then serves nothing.
+- the GCS is gone (`gcs-died`), or the cluster was shut down.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs, kernel
+from raydoctor.rules.shared.cluster import RAY_STOP
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live import examples as sample
@@ -375,7 +377,8 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             title,
             (
                 "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err; sudo dmesg -T | grep -i 'killed process'",
-                "ray stop && ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
+                RAY_STOP,
+                "ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",
             doc=_DOC,

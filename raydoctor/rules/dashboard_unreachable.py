@@ -29,9 +29,9 @@ address in a program.
 Use the dashboard's address and port, start the head with `--dashboard-host=0.0.0.0`, or forward the port.
 
 ## Not this when
-- The dashboard ended (`dashboard-died`), or the cluster was stopped.
-- The job API replied with an error of its own (`job-pending`, `package-too-large`, `auth-token`).
-- The program talked to a server of its own: another port, another path.
+- the dashboard ended (`dashboard-died`), or the cluster was stopped.
+- the job API replied with an error of its own (`job-pending`, `package-too-large`, `auth-token`).
+- the program talked to a server of its own, at another port or path.
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ the function needs that long, raise the timeout (Ray 2.58 and later).
     ds = ds.map_batches(f, num_cpus=0.5, concurrency=2)                                        # requests less
 
 ## Not this when
-A function of the pipeline raised an exception (`task-exception`), or Ray's memory monitor killed its workers
-(`ray-oom-kill`, `oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than
-the average. It becomes a warning if the driver's output repeats the message until it ends.
+- a function of the pipeline raised an exception (`task-exception`).
+- Ray's memory monitor killed workers of the pipeline (`ray-oom-kill`, `oom-kill-loop`).
+- a task is only slow: the slowest of many tasks always takes longer than the average. raydoctor then reports this
+  rule as information, and as a warning if the driver's output repeats the message until its end.
 """
 
 from __future__ import annotations

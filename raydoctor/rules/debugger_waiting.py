@@ -12,8 +12,7 @@ set (`RAY_PDB` with `RAY_DEBUG=legacy`). Ray stops the task until a client conne
 keeps its resources.
 
 ## Confirm
-- The worker's `.err` contains the message, and neither `RemotePdb accepted connection from` nor `Debugger client is
-  connected` follows it.
+- The worker's `.err` contains the message, and no later line records that a client connected.
 - `ray list workers --detail` shows a worker with `num_paused_threads` above 0.
 - `raydoctor attach` without an argument lists the processes that wait now.
 
@@ -23,7 +22,8 @@ breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every
 code in the worker: Ray binds it to the node's address and asks for no password.
 
 ## Not this when
-A client connected: then a person is debugging the task.
+- a client connected (`RemotePdb accepted connection from`, `Debugger client is connected`): a person is debugging the
+  task.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _live(paused: int) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "breakpoint() with Ray's older debugger",
+        "`breakpoint()` with Ray's older debugger",
         {**QUIET_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
         consequences=("get-timeout",),
         says=("transform (pid 399)", "localhost:42285", "ray debug"),

@@ -13,7 +13,7 @@ system: old sessions, logs, checkpoints and the files of other programs count. O
 free space.
 
 ## Confirm
-- `df -h DIRECTORY` on that node, with the directory in raydoctor's headline, shows a use above the threshold.
+- `df -h DIRECTORY` on that node, with the directory in raydoctor's headline, shows a `Use%` above the threshold.
 - `du -xsh /tmp/ray/session_* | sort -h` shows the size of each session, old ones included.
 - `ray memory --stats-only` shows how much the object store holds and has spilled.
 
@@ -23,8 +23,8 @@ Free space, old sessions first, or let Ray write to a larger disk: `--temp-dir` 
 raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at the same time.
 
 ## Not this when
-Ray reports `Spilled … MiB` and the disk has room (`spill-heavy`), or the session's file system was never over the
-threshold and spilling is switched off (`object-store-full`).
+- Ray reports `Spilled … MiB`, and the disk has room (`spill-heavy`).
+- the session's file system was never over the threshold, and spilling is switched off (`object-store-full`).
 """
 
 from __future__ import annotations

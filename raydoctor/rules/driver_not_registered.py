@@ -31,7 +31,7 @@ Find out why the raylet exited, and fix that. Stop the Ray processes of earlier 
 cluster, or submit it as a job.
 
     raydoctor diagnose /tmp/ray/session_latest
-    ray stop   # ends all Ray processes of this user on the machine
+    ray stop   # ends all clusters of this user on the machine, as root those of all users
     ray job submit --working-dir . -- python your_script.py
 
 In a program that starts Ray itself, limit Ray to the cores that the program may use:
@@ -39,8 +39,9 @@ In a program that starts Ray itself, limit Ray to the cores that the program may
     ray.init(num_cpus=len(os.sched_getaffinity(0)))
 
 ## Not this when
-The text ends with `No available ports` (`ports-exhausted`). A worker, not a driver, failed to register
-(`worker-start-crashed`). The driver did not reach the GCS (`gcs-unreachable`).
+- the text ends with `No available ports` (`ports-exhausted`).
+- a worker, not a driver, failed to register (`worker-start-crashed`).
+- the driver did not reach the GCS (`gcs-unreachable`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from raydoctor.case.signals import DRIVER, RAYLET_STARTED
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
-from raydoctor.rules.shared.cluster import AGENT_FAILED, dead_raylets
+from raydoctor.rules.shared.cluster import AGENT_FAILED, RAY_STOP, dead_raylets
 from raydoctor.rules.shared.connect import (
     CONNECTING,
     INIT_DOC,
@@ -317,8 +318,8 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             doc=INIT_DOC,
         )
         yield Remedy(
-            "Stop the Ray processes of this user's earlier runs on the machine, and start again",
-            ("ray stop",),
+            "Stop the Ray processes of earlier runs on the machine, and start again",
+            (RAY_STOP,),
             risk="destructive",
         )
     yield Remedy(

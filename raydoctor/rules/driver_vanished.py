@@ -15,6 +15,8 @@ it (`ray/_private/utils.py`, `set_kill_on_parent_death_linux`). The driver was k
 killer, a container's limit, a scheduler, `kill -9`), called `os._exit`, or crashed before it could log. A driver that
 outlives its raylet logs an error: `The node … has been marked dead`, `Failed to connect to GCS`, or a traceback.
 
+If the driver held no worker, raydoctor reports only a warning: the work may have been complete.
+
 ## Confirm
 - The program's exit code names the signal: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
 - `sudo dmesg -T | grep -i 'killed process'` lists the driver's pid if the kernel's OOM killer ended it. Kubernetes:
@@ -27,9 +29,9 @@ cluster with `ray start --head` and connect to it, so that the cluster and its l
 If the program calls `os._exit` on purpose after its work, call `ray.shutdown()` first.
 
 ## Not this when
-The driver's output ends with a traceback or after `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
-driver reports that Ray ended first (`gcs-died`). If the driver held no worker, raydoctor reports only a warning: the
-work may have been complete. A driver of Ray Client is a server on the head, which Ray kills when its client has left.
+- the driver's output ends with a traceback, or after `ray.shutdown()`.
+- the GCS outlived the raylet (`raylet-died`), or a driver reports that Ray ended first (`gcs-died`).
+- the driver is that of a Ray Client, a server on the head, which Ray kills when its client has left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """A Ray process reached its limit of open files (`ulimit -n`), which is too low.
 
 ## What you see
-The raylet exits with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
-and its node dies (`LocalRayletDiedError`, `NodeDiedError`). Or a daemon logs `[Errno 24] Too many open files`, or gRPC
-prints `File descriptor limit reached. Retrying.` while calls hang. Or a task uses up the file descriptors of its
-worker, and the worker exits when Ray stores the result (`WorkerCrashedError`).
+- The raylet exits with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart
+  Ray.`, and its node dies (`LocalRayletDiedError`, `NodeDiedError`).
+- A daemon logs `[Errno 24] Too many open files`, or gRPC prints `File descriptor limit reached. Retrying.` while
+  calls hang.
+- A task uses up the file descriptors of its worker, and the worker exits when Ray stores the result
+  (`WorkerCrashedError`).
 
 ## Why
 Every worker takes some open files (sockets and pipes) in the raylet and the GCS. Measured: about 3 in the raylet with
@@ -22,9 +24,10 @@ Raise the limit where Ray is started, on every node (`ulimit -n 65536` before `r
 nofile=65536:65536`, systemd's `LimitNOFILE=65536`), and restart Ray: a running process keeps its limit.
 
 ## Not this when
-The warning about the limit is the only symptom: most small clusters never reach it. `Resource temporarily unavailable`
-means a limit on threads (`thread-limit`), and `No space left on device` a full disk (`disk-full`). A task that opens
-thousands of files itself and raises `OSError` is `task-exception`, if its worker survives.
+- the warning about the limit is the only symptom: most small clusters never reach it.
+- the message is `Resource temporarily unavailable`, a limit on threads (`thread-limit`), or `No space left on
+  device`, a full disk (`disk-full`).
+- a task opened thousands of files itself and raised `OSError`, and its worker survived (`task-exception`).
 """
 
 from __future__ import annotations
@@ -462,7 +465,7 @@ EXAMPLES: tuple[Example, ...] = (
             "An unexpected internal error occurred while the worker was executing a task.\n",
             "logs/raylet.out": "",
         },
-        says=("reached the limit of open files", "convert (convert.py:9)"),
+        says=("reached the limit of open files", "convert() (convert.py:9)"),
     ),
     console(
         "only the driver's output is in the capture",

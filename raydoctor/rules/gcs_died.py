@@ -22,8 +22,8 @@ the last two:
     RAY_REDIS_ADDRESS=REDIS_HOST:6379 ray start --head --num-cpus=0
 
 ## Not this when
-The GCS received a stop signal (`ray-stopped`), or its log continues and only some processes could not reach it
-(`gcs-unreachable`).
+- the GCS received a stop signal (`ray-stopped`).
+- the log of the GCS continues, and only some processes could not reach it (`gcs-unreachable`).
 """
 
 from __future__ import annotations

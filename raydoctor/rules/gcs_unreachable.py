@@ -2,8 +2,8 @@
 
 ## What you see
 A raylet, a worker or a driver logs `Failed to connect to GCS within 60 seconds. GCS may have been killed.` Yet on the
-head, the same GCS process continues to write `gcs_server.out`. It marks the node dead because its health checks of the
-node time out (`Deadline Exceeded`).
+head, the same GCS process continues to write `gcs_server.out`. The GCS marks the node dead because the health checks
+of that node time out (`Deadline Exceeded`).
 
 A driver, `ray start` or a `ray` command prints at its start `Failed to connect to GCS at address … within 5 seconds.`,
 then `Failed to get cluster ID from GCS server: TimedOut`. `ray symmetric-run` prints `Error: Timed out waiting for head
@@ -15,17 +15,18 @@ successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the n
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
-s). If one node or driver lost it, the cause is the network between it and the head: a firewall, a VPN, a changed
-address, a lost link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU
-left on the head, swapping, a paused machine) or answered too slowly.
+s). If only one node or driver lost the GCS, the cause is the network between that machine and the head: a firewall, a
+VPN, a changed address, a lost link. If even the raylet on the head lost the GCS, the network is not the cause: the
+GCS was paused (no CPU left on the head, swapping, a paused machine) or answered too slowly.
 
-A driver that never reached the GCS often has a wrong address. `:6379` has no host, because the variable for it was
-empty. 8265 is the dashboard's port, and 10001 is Ray Client's; the GCS listens on 6379. If the program gives no
-address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has ended.
-Otherwise the head has not started yet, or a firewall blocks the connection.
+A driver that never reached the GCS often has a wrong address. An address of `:6379` has no host: the shell variable
+that should have held it was empty. The GCS listens on port 6379; 8265 is the port of the dashboard, and 10001 that of
+Ray Client. If the program gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`,
+and may find a cluster that has ended. Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Confirm
-- Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the head is.
+- Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the cause
+  is on the head.
 - From that node or driver, `nc -vz HEAD 6379` fails if the network blocks the connection. `ray health-check --address
   HEAD:6379` fails if the GCS does not answer.
 - If the head is the cause, its load was high or its memory low at that time, or `Event stats:` in `gcs_server.out`
@@ -33,14 +34,15 @@ Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Fix
 Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). Correct a wrong address.
-`ray stop` removes a stale address, but also ends all Ray processes of this user on that machine. To bridge short
-interruptions, raise the timeout for `ray start` on every node and for drivers:
+`ray stop` removes a stale address, but also ends all clusters of its user on that machine, and as root those of all
+users. To bridge short interruptions, raise the timeout for `ray start` on every node and for drivers:
 
     export RAY_gcs_rpc_server_reconnect_timeout_s=300
 
 ## Not this when
-The log of the GCS ends (`gcs-died`). The driver connected in the end: Ray repeats each attempt. `ray://` addresses
-belong to Ray Client (`ray-client-disconnected`).
+- the log of the GCS ends (`gcs-died`).
+- the driver connected in the end: Ray repeats each attempt.
+- the address begins with `ray://`: it is that of a Ray Client server (`ray-client-disconnected`).
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ from raydoctor.rules.shared.cluster import (
     GCS_LOST,
     GCS_LOST_CHECK,
     GCS_LOST_CUT,
+    RAY_STOP,
 )
 from raydoctor.rules.shared.connect import (
     CONNECTED,
@@ -696,7 +699,8 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
             "If the cluster has ended, remove the stale address and start a new cluster",
             (
                 "echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # the source of the address",
-                "unset RAY_ADDRESS; ray stop",
+                "unset RAY_ADDRESS",
+                RAY_STOP,
             ),
             risk="destructive",
             doc=INIT_DOC,
@@ -779,7 +783,7 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, 
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "ray.init gives up, and the exception names the address",
+        "`ray.init` gives up, and the exception names the address",
         f"{_CONNECTING}{_RAISED}\nThe above exception was the direct cause of the following exception:\n\n{_FRAMES}{_GAVE_UP[0].sample}\n",
         says=("10.0.0.9:6379", "nc -vz 10.0.0.9 6379"),
     ),

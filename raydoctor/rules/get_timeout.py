@@ -21,7 +21,7 @@ If the report shows another root cause, fix that first. If the task was merely s
 progress with `ray.wait` instead of one timeout for everything.
 
 ## Not this when
-The task failed: then `ray.get` raises the task's error, not `GetTimeoutError`.
+- the task failed: `ray.get` then raises the task's error, not `GetTimeoutError`.
 """
 
 from __future__ import annotations
@@ -256,6 +256,11 @@ _STATE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a timeout shorter than the task",
+        {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
+    ),
     console(
         "a request to the GCS: no ray.get timed out",
         'Traceback (most recent call last):\n  File "/app/h.py", line 7, in <module>\n    print(ray.get(f.remote()), '
@@ -265,11 +270,6 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "The GCS did not answer a request of the program in time (getting the list of named actors)",
         ),
-    ),
-    Example(
-        "a timeout shorter than the task",
-        {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
     ),
     Example(
         "the task was still running",

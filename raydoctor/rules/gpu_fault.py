@@ -29,8 +29,8 @@ out of use and reset or replace the GPU. Without a hardware Xid, fix the input o
 they reach the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
-The message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`). Xid
-43 and 45 follow the end of a process, and 63 reports a repair.
+- the message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`).
+- the kernel log contains only Xid 43 or 45, which follow the end of a process, or 63, which reports a repair.
 """
 
 from __future__ import annotations
@@ -362,6 +362,16 @@ _APPENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the worker's end is recorded",
+        {
+            f"logs/worker-{_W}-01000000-379.err": f"{_watchdog(0)}*** SIGABRT received at time=1795247733 on cpu 3 ***\nFatal Python error: Aborted\n\n",
+            f"logs/python-core-worker-{_W}_379.log": "[2026-11-21 07:34:12,990 E 379 412] logging.cc:118: *** SIGABRT received at time=1795247733 on cpu 3 ***\n",
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        says=("pid 379",),
+    ),
     console(
         "two ranks report an illegal access in a console",
         f"(Trainer pid=379, ip=10.0.0.2) {_watchdog(0)}(Trainer pid=381, ip=10.0.0.2) {_watchdog(1)}",
@@ -380,16 +390,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an actor's log quotes the error, without the lines that torch appends",
         f"(Shard pid=381) WARNING 11-21 04:32:47 retry.py:43] last time: {_ILLEGAL}\n",
-    ),
-    Example(
-        "the worker's end is recorded",
-        {
-            f"logs/worker-{_W}-01000000-379.err": f"{_watchdog(0)}*** SIGABRT received at time=1795247733 on cpu 3 ***\nFatal Python error: Aborted\n\n",
-            f"logs/python-core-worker-{_W}_379.log": "[2026-11-21 07:34:12,990 E 379 412] logging.cc:118: *** SIGABRT received at time=1795247733 on cpu 3 ***\n",
-            "logs/gcs_server.out": _EXIT,
-            "logs/raylet.out": "",
-        },
-        says=("pid 379",),
     ),
     Example(
         "a task raises a device-side assert, and the check is printed",

@@ -28,8 +28,8 @@ End leftover processes. If the GPU is shared on purpose, set the utilization to 
 small, raise the utilization, shorten `max_model_len`, or use more GPUs.
 
 ## Not this when
-- `CUDA out of memory` while the model loads or runs: `cuda-oom`.
-- No GPU is available: `gpu-unavailable`.
+- the message is `CUDA out of memory`, while the model loads or runs (`cuda-oom`).
+- no GPU is available (`gpu-unavailable`).
 """
 
 from __future__ import annotations

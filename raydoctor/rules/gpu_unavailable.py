@@ -38,9 +38,9 @@ that hold placement groups and actors, and start each node with the address that
     ray start --address=HEAD:6379 --node-ip-address=ADDRESS
 
 ## Not this when
-- A GPU is available, but its memory is in use: `gpu-memory-taken`, `cuda-oom`.
-- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it counts one machine, and
-  other nodes have the remaining GPUs.
+- a GPU is available, but its memory is in use (`gpu-memory-taken`, `cuda-oom`).
+- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it counts the GPUs of
+  one machine, and other nodes have the remaining ones.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ return results with a generator. If the limit is below the default, restore the 
 all nodes and for the driver.
 
 ## Not this when
-No log contains this message: the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` is
-`large-closure`.
+- no log contains this message: the worker really died.
+- the error is `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` (`large-closure`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Keep data out of the driver: pass references instead of values, and write result
 node, keep tasks off the head (`--num-cpus=0`), or give the full node more memory.
 
 ## Not this when
-Workers hold most of the memory (`ray-oom-kill`), or the kernel's OOM killer acted first (`kernel-oom-kill`).
+- workers hold most of the memory (`ray-oom-kill`).
+- the kernel's OOM killer acted first (`kernel-oom-kill`).
 """
 
 from __future__ import annotations

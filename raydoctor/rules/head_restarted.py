@@ -19,7 +19,7 @@ Remove the cause of the restart. With GCS fault tolerance (`gcsFaultToleranceOpt
 detached actors survive the next restart.
 
 ## Not this when
-The head ended because the whole cluster was deleted, or because a RayJob with `shutdownAfterJobFinishes` was done.
+- the head ended because the whole cluster was deleted, or because a RayJob with `shutdownAfterJobFinishes` was done.
 """
 
 from __future__ import annotations

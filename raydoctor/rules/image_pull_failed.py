@@ -19,8 +19,8 @@ machine. `no matching manifest` means that the image does not exist for the mach
 Correct the image's name, or name a secret of the registry in `imagePullSecrets`.
 
 ## Not this when
-- The image was pulled later: the pod runs.
-- The pod waits for a machine (`pod-unschedulable`).
+- the image was pulled later, and the pod runs.
+- the pod waits for a machine (`pod-unschedulable`).
 """
 
 from __future__ import annotations

@@ -27,8 +27,9 @@ Request less, correct the name, or start a node that has the resource. With `RAY
 and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a minute instead of waiting.
 
 ## Not this when
-The request fits on a node that is merely busy (`cluster-starved`). A placement group waits (`placement-group-pending`).
-A fitting node joined later: an autoscaling cluster prints the same messages while it scales up.
+- the request fits on a node that is only busy (`cluster-starved`).
+- a placement group waits (`placement-group-pending`).
+- a node that fits joined later: an autoscaling cluster prints the same messages while it scales up.
 """
 
 from __future__ import annotations
@@ -318,7 +319,7 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
     ]
     names = _names(case, request, cancelled)
     if names == _SUPERVISOR and not cancelled:
-        return f"The entrypoint of job {jobs.unstarted(case)[0].id}", []
+        return f"The entrypoint of job {jobs.unstarted(case)[0].id!r}", []
     if names:
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
         return f"{kind} {evidence.join_names(sorted(names))}", cancelled

@@ -12,13 +12,14 @@ The exit code is the program's own: 1 after an uncaught exception or `sys.exit("
 means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
 the program: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
 
-If the output contains several tracebacks, the last one ended the program. The program caught the earlier ones, they are
-chained to the last one, or they come from workers or threads. If the last one only refers to another process (`See root
-cause above.`), the report shows the exception before it, as a warning.
+If the output contains several tracebacks, the last one ended the program. The earlier ones were caught by the
+program, are chained to the last one, or come from workers or threads. If the last one only refers to another process
+(`See root cause above.`), the report shows the exception before it, as a warning.
 
 If the capture contains no output of a driver, raydoctor reads the driver's traceback from the GCS of the running
-cluster, which stores neither the exception's type nor its message. The report then names the place, and the type if the
-last line is `raise X(…)`. Ctrl-C leaves the same record, so a driver that ended at a call is only a note.
+cluster, which stores neither the exception's type nor its message. The report then names the place, and the type if
+the last line is `raise X(…)`. Ctrl-C leaves the same record: if that line is a call, and not a `raise`, raydoctor
+reports the driver's end only as information.
 
 ## Confirm
 - `job-driver-SUBMISSION_ID.log` (`ray job logs SUBMISSION_ID`) ends with the exception.
@@ -30,8 +31,9 @@ If the report shows another root cause, fix that first. Otherwise fix the line t
 ended the program, find out what sent it.
 
 ## Not this when
-A user stopped the job (`STOPPED`), the job never started (`job-pending`), or the driver printed a traceback and
-continued.
+- a user stopped the job (`STOPPED`).
+- the job never started (`job-pending`).
+- the driver printed a traceback and continued.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ def _of_submission(case: Case, job: jobs.Submission) -> Finding:
     inside = [*(_inside(case, ending) if ending else ()), *_environment(case, job)]
     first = job.completed or job.exited
     assert first is not None
-    links = [Link(first, f"job {job.id} ended: {_how(job)}")]
+    links = [Link(first, f"job {job.id!r} ended: {_how(job)}")]
     links += (
         [Link(job.exited, "the job's supervisor recorded the exit code")]
         if job.exited and job.completed
@@ -142,7 +144,7 @@ def _of_submission(case: Case, job: jobs.Submission) -> Finding:
     links += [Link(ending, "the job's output ends here")] if ending and not job.why else []
     causes = [entity for event in inside for entity in case.explained_with(event)]
     return Finding(
-        f"Job {job.id}{_command(job)} failed{_how_it_ended(job, raised, ending)}",
+        f"Job {job.id!r}{_command(job)} failed{_how_it_ended(job, raised, ending)}",
         tuple(links),
         explains=(Entity("submission", job.id), *evidence.exit_entities(_drivers(case, job))),
         caused_by=(*causes, *_lost_with(case, job)),
@@ -653,6 +655,11 @@ def _live(*drivers: sample.Row, **tables: list[sample.Row]) -> dict[str, str]:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an uncaught exception ends the job's program, after one that it caught",
+        _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
+        says=("train", "exit code 1", "KeyError: 'accuracy'", "best() (train.py:10)"),
+    ),
     *(
         console(f"a paste that is only an exception: {title}", text, says=says, severity="warning")
         for title, text, says in (
@@ -677,7 +684,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a traceback that is a comment of the program",
         'step 1\n#   File "/app/a.py", line 4, in <module>\n#     run()\n#   File "/app/a.py", line 2, in run\n#     f()\n'
         "# # ValueError: no metric\n",
-        says=("ValueError: no metric, in run (a.py:2)",),
+        says=("ValueError: no metric, in run() (a.py:2)",),
     ),
     console(
         "lines that look like an exception's and are a logger's",
@@ -692,25 +699,25 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: the line that ended two drivers calls nothing, so that it was not Ctrl-C",
         _live(sample.driver(1, _OF_USER), sample.driver(2, _OF_USER)),
-        says=("2 drivers (jobs 1 and 2) ended with an exception, in best (train.py:10)",),
+        says=("2 drivers (jobs 1 and 2) ended with an exception, in best() (train.py:10)",),
     ),
     Example(
         "live: the last line names the exception",
         _live(sample.driver(1, _OF_RAISE)),
-        says=("job 1 (pid 70) ended with ConfigError, in check (train.py:12)", "Fix check"),
+        says=("job 1 (pid 70) ended with ConfigError, in check() (train.py:12)", "Fix check"),
     ),
     Example(
         "live: a call, which Ctrl-C can interrupt",
         _live(sample.driver(1, _OF_WAIT)),
         severity="info",
-        says=("an exception or Ctrl-C, which Ray records alike, in wait (train.py:14)",),
+        says=("an exception or Ctrl-C, which Ray records alike, in wait() (train.py:14)",),
     ),
     Example(
         "live: ray.get raised the error of a task that failed",
         _live(sample.driver(1, _OF_RAY_GET), tasks=[_FAILED_TASK]),
         roots=("task-exception",),
         consequences=("job-failed",),
-        says=("the error of a failed task, which ray.get raised, in main (train.py:8)",),
+        says=("the error of a failed task, which ray.get raised, in main() (train.py:8)",),
     ),
     Example(
         "live: drivers that ended yesterday, still run, or have the frames of a prompt",
@@ -750,7 +757,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an installed command of Ray ends with an exception: no code of the user is in its traceback",
         _COMMAND.format("ray", "ray/scripts/scripts.py", "ConnectionError: no cluster answers\n"),
-        says=("The command ray ended with ConnectionError", "main (ray/scripts/scripts.py:2690)"),
+        says=("The command ray ended with ConnectionError", "main() (ray/scripts/scripts.py:2690)"),
     ),
     console(
         "an installed command that runs the user's program: the program is to fix",
@@ -760,14 +767,9 @@ EXAMPLES: tuple[Example, ...] = (
             '  File "/app/train.py", line 10, in best\n    return max(scores)\nKeyError: 3\n',
         ),
         says=(
-            "The command torchrun ended with KeyError: 3, in best (train.py:10)",
-            "Fix best (train.py:10)",
+            "The command torchrun ended with KeyError: 3, in best() (train.py:10)",
+            "Fix best() (train.py:10)",
         ),
-    ),
-    Example(
-        "an uncaught exception ends the job's program, after one that it caught",
-        _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
-        says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
         "an exit code and a last line of output",
@@ -799,7 +801,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("runtime-env-failed",),
         consequences=("job-failed",),
-        says=("train failed: runtime_env setup failed",),
+        says=("Job 'train' failed: runtime_env setup failed",),
     ),
     console(
         "a file of the program hides a module that a library imports",
@@ -840,7 +842,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an exception ends a program that was run by hand",
         {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **QUIET_LOGS},
-        says=("KeyError: 'accuracy'", "best (train.py:10)"),
+        says=("KeyError: 'accuracy'", "best() (train.py:10)"),
     ),
     console(
         "the status message names an error of the job manager",
@@ -875,7 +877,7 @@ EXAMPLES: tuple[Example, ...] = (
         "vLLM's engine logs the exception that ended it, and the server reports only that it ended",
         _prefixed(_ENGINE, f"EngineCore failed to start.\n{_SURVIVED}")
         + _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
-        says=("FileNotFoundError", "main (train.py:15)"),
+        says=("FileNotFoundError", "main() (train.py:15)"),
     ),
     console(
         "vLLM's engine logs only the exception's own line, and the server refers to it",
@@ -911,7 +913,7 @@ EXAMPLES: tuple[Example, ...] = (
         "SGLang's scheduler logs its traceback in the line of its message",
         "[2026-11-21 03:41:24 TP2] Scheduler hit an exception: Traceback (most recent call last):\n"
         "  File \"/app/scheduler.py\", line 42, in run\n    self.loop()\nKeyError: 'hidden_size'\n",
-        says=("KeyError: 'hidden_size', in run (scheduler.py:42)",),
+        says=("KeyError: 'hidden_size', in run() (scheduler.py:42)",),
         severity="warning",
     ),
     console(
@@ -926,12 +928,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an exception in the main task of a trainer",
         _prefixed("(main_task pid=7) ", _KEY_ERROR),
-        says=("KeyError: 'accuracy'", "best (train.py:10)"),
+        says=("KeyError: 'accuracy'", "best() (train.py:10)"),
     ),
     console(
         "a console that ends within the traceback",
         _prefixed("2026-11-21 10:53:18 ", _FRAMES),
-        says=("an exception that the console cut off, in best (train.py:10)",),
+        says=("an exception that the console cut off, in best() (train.py:10)",),
     ),
     console(
         "a main task that catches an exception and continues",

@@ -1,10 +1,11 @@
 """A submitted job never started: Ray could not place or start its supervisor, the actor that runs the job's program.
 
 ## What you see
-`ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
-900.0 seconds`. Or it prints immediately `Job supervisor actor could not be scheduled` or `Failed to start supervisor
-actor …`. The job's log contains only `Runtime env is setting up.` Or `ray job submit` fails with `No available agent to
-submit job`.
+- `ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
+  900.0 seconds`. The job's log contains only `Runtime env is setting up.`
+- `ray job status` immediately prints `Job supervisor actor could not be scheduled` or `Failed to start supervisor
+  actor …`.
+- `ray job submit` fails with `No available agent to submit job`.
 
 ## Why
 A `JobSupervisor` actor starts the job's program. Ray places that actor on the head, unless the entrypoint requests
@@ -25,7 +26,8 @@ Request resources that a node has, or none, or make the runtime environment smal
 until the head has started, end the earlier Ray that holds port 52365, or restart the head (`agent-died`).
 
 ## Not this when
-The program started and failed (`job-failed`), or its runtime environment could not be created (`runtime-env-failed`).
+- the program started and failed (`job-failed`).
+- the job's runtime environment could not be created (`runtime-env-failed`).
 """
 
 from __future__ import annotations
@@ -223,7 +225,7 @@ def _finding(case: Case, job: jobs.Submission | None, reports: list[Event]) -> F
     links += [Link(first, "the job's supervisor actor did not start")] if first else []
     name = job.id if job else first["submission"] if first else ""
     return Finding(
-        f"{f'Job {name}' if name else 'A submitted job'} {_how(case, job, first)}",
+        f"{f'Job {name!r}' if name else 'A submitted job'} {_how(case, job, first)}",
         tuple(links),
         explains=(Entity("submission", job.id if job else ""),),
         caused_by=(Entity("waiting", "cluster"), Entity("gcs", "gcs")),
@@ -300,6 +302,16 @@ _LATER = (
 _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the entrypoint requests resources, and the job times out",
+        {
+            "logs/events/event_JOBS.log": _STARTED,
+            "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",
+            "logs/gcs_server.out": _REGISTERED,
+            **_LOGS,
+        },
+        says=("raysubmit_x1", "45 s", "entrypoint"),
+    ),
     console(
         "the server refuses an ID that is in use",
         f"{_REFUSED.sample}\n",
@@ -319,16 +331,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the server refuses one request and accepts the next; a program's own request fails in the same words",
         f"{_REFUSED.sample}\n{jobs.ACCEPTED.sample}\nRequest failed with status code 500: Traceback (most recent call last): see shop.log\n",
-    ),
-    Example(
-        "the entrypoint requests resources, and the job times out",
-        {
-            "logs/events/event_JOBS.log": _STARTED,
-            "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",
-            "logs/gcs_server.out": _REGISTERED,
-            **_LOGS,
-        },
-        says=("raysubmit_x1", "45 s", "entrypoint"),
     ),
     Example(
         "the node of the supervisor is gone",

@@ -23,8 +23,8 @@ Ray's monitor act first: it must be on, use the same limit, and have headroom (`
 `ray start`).
 
 ## Not this when
-Ray's memory monitor killed the process (`ray-oom-kill`). If the kernel killed a process that does not belong to Ray,
-this rule reports nothing.
+- Ray's memory monitor killed the process (`ray-oom-kill`).
+- the kernel killed a process that does not belong to Ray: raydoctor reports nothing.
 """
 
 from __future__ import annotations

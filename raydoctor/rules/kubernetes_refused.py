@@ -26,8 +26,8 @@ of KubeRay, they stay at the old version, and new fields and kinds are unknown.
 Grant the account the permission, satisfy the policy, correct the field, or install the CRDs of the operator's version.
 
 ## Not this when
-- A quota, a limit range or a security policy refuses a single pod (`pod-unschedulable`).
-- The object was created, and its pods do not start (`image-pull-failed`, `pod-oom-killed`).
+- a quota, a limit range or a security policy refuses a single pod (`pod-unschedulable`).
+- the object was created, and its pods do not start (`image-pull-failed`, `pod-oom-killed`).
 - KubeRay accepted the RayJob and then rejected its specification (`rayjob-not-submitted`).
 """
 

@@ -23,8 +23,8 @@ Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function 
 has its own value, keep fewer calls in flight (`ray.wait`), or let each task load its own part of the data.
 
 ## Not this when
-The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's result,
-did not fit (`object-store-full`, `disk-full`).
+- the function *captures* the value from its surroundings (`large-closure`).
+- a `ray.put` of your own, or a task's result, did not fit (`object-store-full`, `disk-full`).
 """
 
 from __future__ import annotations

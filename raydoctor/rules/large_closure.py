@@ -18,8 +18,8 @@ Put the object into the object store once (`ray.put`) and pass the reference as 
 the function or in the actor's `__init__`.
 
 ## Not this when
-Large values are passed as *arguments*, by value, again and again (`large-argument`). An object that cannot be pickled
-at all is `not-serializable`.
+- large values are passed as *arguments*, by value, again and again (`large-argument`).
+- the object cannot be pickled at all (`not-serializable`).
 """
 
 from __future__ import annotations

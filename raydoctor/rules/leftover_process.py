@@ -23,9 +23,10 @@ Check what the process does, then end it: Ray does not. Start such helpers so th
 leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
 
 ## Not this when
-The process's worker runs a task or is an actor: then the process is in use. While an older worker of the same raylet is
-busy, a detached process may belong to that worker, so the rule reports nothing. A service that a job started on purpose
-to outlive it is not a leak: leave it running.
+- the process's worker runs a task or is an actor: the process is then in use.
+- the process is detached, and an older worker of the same raylet is busy: the process may belong to that worker, so
+  raydoctor reports nothing.
+- the process is a service that a job started on purpose to outlive it: leave it running.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
         orphaned = f"its raylet{raylet} has ended"
     else:
         orphaned = "every worker that could have started it is idle: the task has ended"
-    yield Link(row, f"{process.named} of user {row['user']} runs, but {orphaned}")
+    yield Link(row, f"{process.named} of user {row['user']!r} is still running, but {orphaned}")
     for share in process.gpus:
         yield Link(share.event, f"it holds {share.summary}")
     exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
@@ -175,11 +176,11 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
             risk="destructive",
         ),
         Remedy(
-            "Start helpers so that they end with their worker",
+            "Start subprocesses so that they end with their worker, unless SIGKILL ends it first",
             (
-                "helper = subprocess.Popen(command)   # without start_new_session=True, no trailing &, no nohup",
+                "process = subprocess.Popen(command)   # do not use start_new_session=True, a trailing & or nohup",
                 "try: ...",
-                "finally: helper.terminate()",
+                "finally: process.terminate()",
             ),
         ),
     )

@@ -1,14 +1,16 @@
 """An NCCL collective operation timed out or failed: GPU workers waited for a rank that did not join.
 
 ## What you see
-Workers' `.err` files or the driver's output contain `[Rank 1] Watchdog caught collective operation timeout:
-WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then
-`… we are taking the entire process down.` and SIGABRT: Ray reports workers that ended suddenly. Or a worker raises
-`torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited or there was a
-network error`. A compiled graph, which uses NCCL through cupy, raises `NcclError`. vLLM also prints `RuntimeError: NCCL
-error: …`. On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function error: hcclCommInitRootInfoConfig(…),
-error code is 7`. Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU detected : rank 1 and rank 0 both
-on CUDA device 4000`.
+- Workers' `.err` files or the driver's output contain `[Rank 1] Watchdog caught collective operation timeout:
+  WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`,
+  then `… we are taking the entire process down.` and SIGABRT. Ray reports workers that ended suddenly.
+- A worker raises `torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process
+  exited or there was a network error`. vLLM also prints `RuntimeError: NCCL error: …`.
+- A compiled graph, which uses NCCL through cupy, raises `NcclError`.
+- Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU detected : rank 1 and rank 0 both on CUDA device
+  4000`.
+- On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function error: hcclCommInitRootInfoConfig(…), error code
+  is 7`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
@@ -32,9 +34,10 @@ Fix the rank that did not join. If the work before a collective operation legiti
 -br addr` lists all). Give each rank a GPU of its own.
 
 ## Not this when
-A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then the
-report lists that cause as the root. If the capture contains logs of the GCS or a raylet, and they do not record that a
-worker ended, the worker survived the error, and this rule does not report it.
+- a rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): the
+  report then lists that cause as the root.
+- the capture contains logs of the GCS or a raylet, and they do not record that a worker ended: the worker then
+  survived the error, and raydoctor does not report it.
 """
 
 from __future__ import annotations
@@ -486,11 +489,6 @@ _RAISED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the NCCL group of a compiled graph (created through cupy) fails",
-        "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)\n",
-        says=("NCCL_ERROR_SYSTEM_ERROR",),
-    ),
     Example(
         "ranks 0 and 2 wait for rank 1",
         {
@@ -500,6 +498,11 @@ EXAMPLES: tuple[Example, ...] = (
             **_LOGS,
         },
         says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
+    ),
+    console(
+        "the NCCL group of a compiled graph (created through cupy) fails",
+        "cupy_backends.cuda.libs.nccl.NcclError: NCCL_ERROR_SYSTEM_ERROR: unhandled system error (run with NCCL_DEBUG=INFO for details)\n",
+        says=("NCCL_ERROR_SYSTEM_ERROR",),
     ),
     Example(
         "one rank is behind the other rank",

@@ -24,8 +24,9 @@ only in the children. Or start fewer parents, so that resources for children rem
 it ends, whatever its methods return: create it without the scarce resource (`num_cpus=0`).
 
 ## Not this when
-Actors that do not wait for other tasks hold everything (`cluster-starved`). No node could ever run the child
-(`infeasible-request`). Some task is still running: then the queue is only long.
+- actors that do not wait for other tasks hold everything (`cluster-starved`).
+- no node could ever run the child (`infeasible-request`).
+- some task is still running: the queue is then only long.
 """
 
 from __future__ import annotations

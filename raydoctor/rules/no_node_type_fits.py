@@ -19,8 +19,9 @@ with its declared resources. A request must fit on *one* node of *one* type. A t
 Add a type that can hold the request, correct the declared resources of a type, or request less.
 
 ## Not this when
-A type fits and cannot be started (`node-launch-failed`). A cluster of `ray start` without an autoscaler configuration
-logs the same message (`monitor.log`, the driver's output): then `infeasible-request` reports which resource is missing.
+- a type fits, but cannot be started (`node-launch-failed`).
+- the cluster was started by `ray start` without an autoscaler configuration: it logs the same message (`monitor.log`,
+  the driver's output), and `infeasible-request` reports which resource is missing.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ the checks when the head starts (defaults: 10000 ms, 5 checks):
 Let work survive the loss of a node: set `max_retries` for tasks and `max_restarts` for actors.
 
 ## Not this when
-The node was removed on purpose while nothing ran there, or the whole cluster was shut down.
+- the node was removed on purpose while nothing ran there.
+- the whole cluster was shut down.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ driver prints the same with the prefix `(autoscaler +1m2s)`. `ray status` lists 
 ## Why
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
 (`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not allowed
-to create machines (`UnauthorizedOperation`). On vSphere no host may have enough unused GPUs. `ray up` also ends with
-`Failed to setup head node.` if the machine runs but a command on it fails, most often because your computer cannot log
-in by SSH.
+to create machines (`UnauthorizedOperation`). On vSphere, there may be no host with enough unused GPUs. `ray up` also
+ends with `Failed to setup head node.` if the machine runs but a command on it fails, most often because your computer
+cannot log in by SSH.
 
 ## Confirm
 - `ray status` on the head lists the failure under `Recent failures`.
@@ -20,7 +20,8 @@ Follow the provider's error: raise the quota, use another zone or instance type,
 permissions (IAM role). Until that is done, use a smaller `max_workers` or smaller requests.
 
 ## Not this when
-No type fits at all (`no-node-type-fits`), or a later attempt succeeded (`Adding N node(s) of type …`).
+- no type fits at all (`no-node-type-fits`).
+- a later attempt succeeded (`Adding N node(s) of type …`).
 """
 
 from __future__ import annotations

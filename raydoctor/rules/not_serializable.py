@@ -22,8 +22,9 @@ Create the object where it is used: inside the task, or in an actor's `__init__`
 (`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
 
 ## Not this when
-A line of your own program is directly above `cannot pickle`: then your code pickled something itself
-(`task-exception`). A module that the worker cannot import is not a pickling problem.
+- a line of your own program is directly above `cannot pickle`: your code then pickled something itself
+  (`task-exception`).
+- the worker cannot import a module: that is not a pickling problem.
 """
 
 from __future__ import annotations

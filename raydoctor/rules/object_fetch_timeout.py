@@ -22,8 +22,10 @@ with fewer references each. If the network or a long recovery is slow, give the 
 `RAY_fetch_fail_timeout_milliseconds` (default 600000) for `ray start` and for the driver.
 
 ## Not this when
-Ray reports that all copies are lost (`object-lost`), or why it cannot recreate the object (`object-unreconstructable`),
-or the owner exited (`owner-died`). A `ray.get` whose `timeout` passed before the object was created is `get-timeout`.
+- Ray reports that all copies are lost (`object-lost`), or why it cannot recreate the object
+  (`object-unreconstructable`).
+- the owner exited (`owner-died`).
+- the `timeout` of a `ray.get` passed before the object was created (`get-timeout`).
 """
 
 from __future__ import annotations

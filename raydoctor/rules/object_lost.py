@@ -12,9 +12,9 @@ recover … lost objects` alone records the attempt, not a failure.
 
 ## Confirm
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
-- The object's id names its creator: the first 48 digits are the id of the task. Its digits 17 to 40 are all `f` for a
-  task, and otherwise the id of an actor. The last 8 digits are `01e1f505`, `02e1f505`, … for a `ray.put`, and
-  `01000000`, `02000000`, … for a result.
+- The object's id names its creator: the first 48 digits are the id of the task. If a method of an actor created the
+  object, digits 17 to 48 are the actor's id; otherwise digits 17 to 40 are all `f`. The last 8 digits are `01e1f505`,
+  `02e1f505`, … for a `ray.put`, and `01000000`, `02000000`, … for a result.
 - The core-worker log of the owner contains `Node failure. All objects pinned on that node will be lost …`.
 
 ## Fix
@@ -23,9 +23,10 @@ return values instead of `ray.put` references. Or keep data that must not be los
 fix the cause of the node's death.
 
 ## Not this when
-Ray prints why it cannot recreate the object (`object-unreconstructable`). The object's owner exited (`owner-died`):
-then a copy does not help. Ray could not find a copy in time (`object-fetch-timeout`). The object was freed, or its
-references were deleted (`object-owner-unknown`).
+- Ray prints why it cannot recreate the object (`object-unreconstructable`).
+- the object's owner exited (`owner-died`): a copy then does not help.
+- Ray could not find a copy in time (`object-fetch-timeout`).
+- the object was freed, or its references were deleted (`object-owner-unknown`).
 """
 
 from __future__ import annotations

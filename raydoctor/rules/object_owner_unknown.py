@@ -29,7 +29,8 @@ Pass references through Ray: as arguments, as results, or in an actor that keeps
 the values through storage, or let a detached actor of the same namespace own them.
 
 ## Not this when
-The owner is known and exited (`owner-died`), or the object was lost with its node (`object-lost`).
+- the owner is known, and exited (`owner-died`).
+- the object was lost with its node (`object-lost`).
 """
 
 from __future__ import annotations

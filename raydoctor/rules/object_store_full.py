@@ -26,7 +26,8 @@ switched on. Give the store more memory (`ray start --object-store-memory=BYTES`
 (`docker run --shm-size=8g`).
 
 ## Not this when
-The file system was over Ray's threshold (`disk-full`), or the store spills and makes progress (`spill-heavy`).
+- the file system was over Ray's threshold (`disk-full`).
+- the store spills and makes progress (`spill-heavy`).
 """
 
 from __future__ import annotations

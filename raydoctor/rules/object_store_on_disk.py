@@ -30,8 +30,10 @@ keep fewer objects in scope, or give the store more memory.
     ray start --head --object-store-memory=$((4 * 1024**3))   # bytes; other nodes: --address instead of --head
 
 ## Not this when
-Some objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's size. The
-program got `ObjectStoreFullError` (`object-store-full`), or a file system was over Ray's threshold (`disk-full`).
+- only a few objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's
+  size.
+- the program got `ObjectStoreFullError` (`object-store-full`).
+- a file system was over Ray's threshold (`disk-full`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ First fix the cause of the node's death. Then fix the printed reason: allow retr
 instead of `ray.put`, keep more lineage, or make the generator yield the same objects at every run.
 
 ## Not this when
-The message only says that all copies are lost, and gives no reason (`object-lost`). The owner exited (`owner-died`).
+- the message only says that all copies are lost, and gives no reason (`object-lost`).
+- the owner exited (`owner-died`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ or run fewer tasks at the same time (`num_cpus`, `memory=`). Limit the retries w
 start` on every node and for the driver, so that the task fails instead of looping.
 
 ## Not this when
-Several *different* tasks of one function were killed once each (`ray-oom-kill`), or a later attempt succeeded.
+- several *different* tasks of one function were killed once each (`ray-oom-kill`).
+- a later attempt succeeded.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ by `ray.put` inside a task, create the objects in a detached actor, or keep the 
 owner crashed, fix that crash first.
 
 ## Not this when
-All copies were lost with a node while the owner still runs (`object-lost`). Ray 2.3 to 2.57 also raises OwnerDiedError
-on a raylet's graceful shutdown although the owner runs (ray issue 64899).
+- all copies were lost with a node while the owner still runs (`object-lost`).
+- a raylet shut down gracefully: Ray 2.3 to 2.57 then raises `OwnerDiedError` although the owner runs (ray issue
+  64899).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ nothing.
     ray.init(runtime_env={"working_dir": ".", "excludes": ["/data/", ".git/", ".venv/", "*.ckpt"]})
 
 ## Not this when
-- The upload succeeded, but a node could not fetch the package, or a tool failed in it (`runtime-env-failed`).
-- A function captures a large value (`large-closure`).
+- the upload succeeded, but a node could not fetch the package, or a tool failed in it (`runtime-env-failed`).
+- a function captures a large value (`large-closure`).
 """
 
 from __future__ import annotations

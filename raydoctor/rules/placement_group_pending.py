@@ -3,12 +3,15 @@
 ## What you see
 - `pg.wait()` returns False, or `ray.get(pg.ready())` does not return.
 - Tasks in the group stay in state `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
-- `gcs_server.out` has `Registering placement group` for the group, but no `Successfully created placement group`.
+- `gcs_server.out` has `Registering placement group` for the group, and no later line records that it was created.
 
 ## Why
 Ray reserves either all bundles of a group together or none. `STRICT_PACK` needs room for all of them on one node, and
 `STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` may use any nodes, but all bundles must fit at the same
 time. Resources that actors hold are not free for a group.
+
+If a group waits for resources that busy actors hold, it waits in a queue: raydoctor reports it only after a minute,
+with severity info.
 
 ## Confirm
 - `ray list placement-groups --detail` shows the group's bundles and its `scheduling_state` (`INFEASIBLE`,
@@ -21,9 +24,8 @@ Make the bundles smaller, choose a less strict strategy, add nodes, or end what 
 (`pg.wait(60)`) and remove the group if the timeout expires.
 
 ## Not this when
-- A task outside any group requests too much (`infeasible-request`).
-- The group was created, and tasks in it request more than its bundles hold.
-- The group waits for resources that busy actors hold. This is a queue: it is reported after a minute, as information.
+- a task outside any group requests too much (`infeasible-request`).
+- the group was created (`Successfully created placement group`), and tasks in it request more than its bundles hold.
 """
 
 from __future__ import annotations
@@ -432,6 +434,13 @@ class _Lack(NamedTuple):
 # ---------------------------------------------------------------- remedies
 
 
+_TOO_MANY = {
+    "STRICT_SPREAD": "it needs a node of its own for each bundle",
+    "STRICT_PACK": "more of this size do not fit on one node",
+}
+"""Why fewer bundles fit."""
+
+
 class _Room(NamedTuple):
     """The nodes' resources; empty if they are unknown."""
 
@@ -475,8 +484,9 @@ def _less_strict(
     """The strategy without `STRICT_`, unless the nodes have no room for the bundles then either."""
     looser = strategy.removeprefix("STRICT_")
     if looser != strategy and lack.infeasible and (not nodes or _places(looser, bundles, nodes)):
+        then_fits = f". All {len(bundles)} bundles then fit" if nodes else ""
         yield Remedy(
-            f"Use {looser} instead of {strategy}: {looser} prefers the same placement, but does not require it",
+            f"Use {looser} instead of {strategy}: {looser} prefers the same placement, but does not require it{then_fits}",
             (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
             doc=_DOC,
         )
@@ -499,12 +509,15 @@ def _smaller(
     asked = int(max(every[n] for n in short))
     size = _largest(asked - 1, lambda n: _places(strategy, [sized(n)] * count, nodes))
     fewer = _largest(count - 1, lambda n: _places(strategy, [every] * n, nodes))
-    smaller = (sized(size), count, "all bundles of this size fit")
+    smaller = (sized(size), count, "bundles of this size all fit")
     choices: list[tuple[resources.Needs, int, str]] = [smaller] if size else []
-    choices += [(every, fewer, "no more bundles of this size fit")] if fewer else []
+    choices += (
+        [(every, fewer, _TOO_MANY.get(strategy, "more of this size do not fit"))] if fewer else []
+    )
+    kept = f"keep {strategy}, and request" if strategy.startswith("STRICT_") else "request"
     for number, (each, times, why) in enumerate(choices):
         if times:
-            verb = "Or request" if number else "Request"
+            verb = f"Or {kept}" if number else f"{kept[0].upper()}{kept[1:]}"
             yield Remedy(
                 f"{verb} {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {why}",
                 (

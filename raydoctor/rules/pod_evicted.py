@@ -22,8 +22,8 @@ and runtime environments all go to `/tmp/ray` in the container unless a volume i
 - An emptyDir: raise its `sizeLimit`.
 
 ## Not this when
-- The container exceeded its own memory limit (`pod-oom-killed`).
-- The machine was drained, reclaimed or needed for another pod (`pod-preempted`).
+- the container exceeded its own memory limit (`pod-oom-killed`).
+- the machine was drained, reclaimed or needed for another pod (`pod-preempted`).
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ Raise the memory limit of the group (`headGroupSpec` or `workerGroupSpecs`), or 
 the limit the same value, so that the memory with which Ray plans exists.
 
 ## Not this when
-- A container ended with exit code 137 for another reason (`Error`): `kubectl delete`, a failed probe, a drain.
-- The pod was evicted because its machine ran out of memory (`pod-evicted`).
-- Ray's monitor killed a worker and the container is still running (`ray-oom-kill`).
+- a container ended with exit code 137 for another reason (`Error`): `kubectl delete`, a failed probe, a drain.
+- the pod was evicted because its machine ran out of memory (`pod-evicted`).
+- Ray's monitor killed a worker, and the container is still running (`ray-oom-kill`).
 """
 
 from __future__ import annotations

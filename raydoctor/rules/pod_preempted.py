@@ -2,7 +2,8 @@
 
 ## What you see
 - The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or
-  `NodeLost`, or its events are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler),
+  `NodeLost`.
+- Events of the pod are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler),
   `Evicted pod: …` (Karpenter), `Evict` (Volcano) or those of the descheduler.
 - Ray reports a SIGTERM, or a drained or dead node and the objects and actors lost with it.
 
@@ -23,9 +24,9 @@ from preemption; a PodDisruptionBudget and `karpenter.sh/do-not-disrupt` protect
 machines. Let the rest of the work restart: `max_retries`, `max_restarts`, checkpoints.
 
 ## Not this when
-- A person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod has no condition
+- a person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod then has no condition
   `DisruptionTarget`.
-- The pod was evicted for memory or disk (`pod-evicted`).
+- the pod was evicted for memory or disk (`pod-evicted`).
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ Fix the process that does not answer. Give the pod more CPU, or its probes more 
 `failureThreshold`).
 
 ## Not this when
-- The container was killed for memory (`pod-oom-killed`), the head's container ended (`head-restarted`), or a daemon of
-  Ray died.
-- The pod has just started: probes may fail for two minutes.
+- the container was killed for memory (`pod-oom-killed`), the head's container ended (`head-restarted`), or a daemon
+  of Ray died.
+- the pod has just started: probes may fail for two minutes.
 """
 
 from __future__ import annotations

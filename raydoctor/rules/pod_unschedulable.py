@@ -27,8 +27,8 @@ Request what a machine can allocate, add machines of a fitting type, or correct 
 claims.
 
 ## Not this when
-- The pod was scheduled later, or waits for its image (`image-pull-failed`).
-- All pods run, but Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`).
+- the pod was scheduled later, or waits for its image (`image-pull-failed`).
+- all pods run, but Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`).
 """
 
 from __future__ import annotations

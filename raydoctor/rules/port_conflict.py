@@ -29,8 +29,8 @@ own ports. End leftover processes. For `DistNetworkError`, give each job its own
 program, change the server's port, or end the process that `ss` lists.
 
 ## Not this when
-Every port of the worker range is in use (`ports-exhausted`). torch only warns that it cannot bind to `[::]`: it then
-listens on an IPv4 address.
+- every port of the worker range is in use (`ports-exhausted`).
+- torch only warns that it cannot bind to `[::]`: it then listens on an IPv4 address.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
-from raydoctor.rules.shared.cluster import CHECK_FAILED
+from raydoctor.rules.shared.cluster import CHECK_FAILED, RAY_STOP
 from raydoctor.rules.shared.failures import (
     SIGNALS,
     constructors,
@@ -297,7 +297,7 @@ def _running(case: Case, events: list[Event]) -> Finding:
             ),
             Remedy(
                 "Or stop the running cluster, and start again",
-                ("ray stop   # ends all Ray processes of this user on the machine",),
+                (RAY_STOP,),
                 risk="destructive",
             ),
             Remedy(
@@ -583,6 +583,11 @@ _TASK_ERROR = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
+        "`ray start --head` finds a running cluster",
+        f"{_TRACE}{RUNNING[0].sample}\n",
+        says=("already runs on this machine at 10.0.0.2:6379", "export RAY_ADDRESS=10.0.0.2:6379", "ray stop"),
+    ),
+    console(
         "a proxy of Serve finds its port taken",
         'ray.exceptions.RayTaskError(RuntimeError): ray::ProxyActor.ready() (pid=21, ip=10.0.0.2)\n'
         '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 784, in start\n    sock.bind(address)\n'
@@ -591,11 +596,6 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/venv/site-packages/ray/serve/_private/http_util.py", line 786, in start\n    raise RuntimeError(\n'
         f"{PROXY.sample}\n",
         says=("A proxy of Ray Serve could not listen on port 8000", "http_options"),
-    ),
-    console(
-        "ray start --head finds a running cluster",
-        f"{_TRACE}{RUNNING[0].sample}\n",
-        says=("already runs on this machine at 10.0.0.2:6379", "export RAY_ADDRESS=10.0.0.2:6379", "ray stop"),
     ),
     console(
         "ray symmetric-run finds one",

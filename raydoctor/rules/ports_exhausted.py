@@ -23,7 +23,8 @@ plus actors without CPUs, plus drivers, plus a few workers for spilling. Ray's d
 enough: leave out the options. Open the same range in the firewall.
 
 ## Not this when
-A daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port.
+- a daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port
+  (`port-conflict`).
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ Remove the cause in the environment. If there is none, report the expression, th
 contain the fix.
 
 ## Not this when
-- The raylet or the GCS failed a check (`raylet-died`, `gcs-died`).
-- A library caused a SIGSEGV or called `abort()` (`worker-native-crash`).
-- Another library failed a check of its own: TensorFlow, XLA and glog print the same words behind `F1121 10:58:30.466
+- the raylet or the GCS failed a check (`raylet-died`, `gcs-died`).
+- a library caused a SIGSEGV or called `abort()` (`worker-native-crash`).
+- another library failed a check of its own: TensorFlow, XLA and glog print the same words behind `F1121 10:58:30.466
   …`.
 """
 

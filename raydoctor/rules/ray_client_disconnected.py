@@ -31,7 +31,8 @@ seconds, for the client and for `ray start` on the head:
     export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600
 
 ## Not this when
-The versions differ (`version-mismatch`), or the client reconnected and continued.
+- the versions differ (`version-mismatch`).
+- the client reconnected and continued.
 """
 
 from __future__ import annotations

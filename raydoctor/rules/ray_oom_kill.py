@@ -20,11 +20,12 @@ top memory users in Ray's report shows which process held the memory. Up to 2.55
 - Run fewer of the largest tasks at the same time: raise their `memory=` or `num_cpus=`. `memory=` does not limit a
   process: Ray starts as many tasks as the node's `memory` resource (`ray status`) holds, whatever the tasks use.
 - Give each task smaller batches, and free what an actor keeps.
-- Give the node more memory. With a higher threshold, the kernel kills processes instead of Ray.
+- Give the node more memory. Do not raise the threshold instead: the kernel's OOM killer then acts before Ray does.
 
 ## Not this when
-- The kernel's OOM killer ended the process (`kernel-oom-kill`): Ray wrote no report, and the kernel log names the pid.
-- The words `OOM killer` appear only in the three guesses that Ray prints after a sudden death (`worker-vanished`).
+- the kernel's OOM killer ended the process (`kernel-oom-kill`): Ray then wrote no report, and the kernel log names
+  the pid.
+- the words `OOM killer` appear only in the three guesses that Ray prints after a sudden death (`worker-vanished`).
 """
 
 from __future__ import annotations

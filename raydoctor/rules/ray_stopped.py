@@ -6,21 +6,28 @@
 - `raylet.out` and `gcs_server.out` contain `received SIGTERM`, or `Shutdown RPC has received`.
 
 ## Why
-A person or a program stopped Ray: `ray stop` (it ends all processes of Ray on the machine, including other users'
-clusters), a service manager, Kubernetes, or a cloud that ended the pod or the machine. All later errors are part of the
-shutdown.
+A person or a program stopped Ray: `ray stop`, a service manager, Kubernetes, or a cloud that ended the pod or the
+machine. `ray stop` ends every Ray process on the machine that its user may signal: all clusters of that user, and as
+root those of all users. All later errors are part of the shutdown.
 
 ## Confirm
 - `received SIGTERM` appears in `raylet.out` before the job's end.
 - The shell history, systemd's journal, `kubectl get events` or the scheduler's log shows what stopped Ray at that time.
 
 ## Fix
-Stop Ray only when its jobs are done (`ray job list`). On a shared machine end your own cluster, not all of them.
+Stop Ray only when its jobs are done (`ray job list`). On a shared machine, end only your own cluster: press Ctrl-C in
+its `ray start --block`, or end the processes whose command lines contain the name of its session folder, the raylet
+first:
+
+    ls -dt /tmp/ray/session_2*                # the newest one first
+    pgrep -af SESSION                         # the name of your folder as SESSION: check what would end
+    pkill -f "raylet_socket_name=.*SESSION"   # its workers end with it
+    pkill -f SESSION                          # what is left after a minute: pkill -KILL -f SESSION
 
 ## Not this when
-The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong. If the driver ended because it
-had lost a node, the cause is the loss of that node (`raylet-died`, `node-died`). The GCS was dead before the SIGTERM
-(`gcs-died`).
+- the driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong.
+- the driver ended because it had lost a node: the cause is the loss of that node (`raylet-died`, `node-died`).
+- the GCS was dead before the SIGTERM (`gcs-died`).
 """
 
 from __future__ import annotations
@@ -242,7 +249,8 @@ def _finding(
         remedies=(
             _sender(what == "SIGTERM"),
             Remedy(
-                "If it was ray stop: run it only while no job is running, as it ends all processes of Ray on the machine",
+                "If it was ray stop: run it only while no job is running, because it ends all clusters of its user on the machine, "
+                "and as root those of all users",
                 ("ray job list   # or: ray list jobs --filter status=RUNNING",),
             ),
         ),

@@ -20,7 +20,7 @@ the time for machines and images.
 Correct what `status.message` names. Give the cluster more time if machines or images are slow.
 
 ## Not this when
-The entrypoint ran and failed: the reason is `AppFailed` (`job-failed`).
+- the entrypoint ran and failed: the reason is then `AppFailed` (`job-failed`).
 """
 
 from __future__ import annotations

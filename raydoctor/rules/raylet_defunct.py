@@ -22,8 +22,8 @@ Run the container with an init that reaps zombies (`docker run --init`, `tini`; 
 `shareProcessNamespace: true`). For now, end those workers by pid and restart the node.
 
 ## Not this when
-- The raylet exited a second ago and its parent has not reaped it yet: its workers have exited or are about to.
-- Another process is defunct, for instance a worker's child: that is harmless.
+- the raylet exited a second ago, and its parent has not reaped it yet: its workers have exited or are about to.
+- another process is defunct, for instance a worker's child: that is harmless.
 """
 
 from __future__ import annotations

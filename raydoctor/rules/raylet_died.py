@@ -10,8 +10,11 @@ The raylet is the daemon that runs a node. If its log ends without a reason, it 
 person or script, or by the kernel's OOM killer. If the log ends with a failed check or a crash report, that is the
 cause. All workers of the node exit with their raylet.
 
+If the raylet's log is missing, a running driver's message that the raylet ended is enough evidence, unless an agent
+quotes the log's last lines and they show a request to stop.
+
 ## Confirm
-- That node's `raylet.out` and `raylet.err` end without `received SIGTERM` and without a shutdown.
+- That node's `raylet.out` and `raylet.err` end without a record of a signal or a shutdown.
 - `Timed out waiting for file …/metrics_agent_port_…` means that the dashboard agent did not start in time
   (`dashboard_agent.log`).
 - `sudo dmesg -T | grep -i 'killed process'` on that node shows the raylet's pid if the kernel's OOM killer ended it.
@@ -22,11 +25,12 @@ Find what killed the raylet. Keep memory free for the daemons (fewer workers, `m
 --address=HEAD:6379`. Tasks survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
-- Ray was stopped on purpose (`ray-stopped`), or the raylet exited because the GCS was gone (`gcs-died`), because its
-  agent died (`agent-died`), or because it could open no more files (`file-descriptor-limit`).
-- Only an agent calls the end `unexpected`: since Ray 2.24, agents print this for every raylet that ends. If the
-  raylet's log is missing, a running driver's message that the raylet ended is enough evidence. But not if the agent
-  quotes the log's last lines, and they show a request to stop.
+- Ray was stopped on purpose: the log then contains `received SIGTERM` (`ray-stopped`).
+- the raylet exited because the GCS was gone (`gcs-died`).
+- the raylet exited because its agent died: it then logs `The raylet exited immediately because …` (`agent-died`).
+- the raylet could open no more files: it then logs `Too many workers, failed to create a file.`
+  (`file-descriptor-limit`).
+- only an agent calls the end `unexpected`: since Ray 2.24, agents print this for every raylet that ends.
 """
 
 from __future__ import annotations
@@ -425,12 +429,6 @@ _STACK = (
 _BINARY = "core/src/ray/raylet/raylet"
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "an agent's last words, which it could not send to the GCS",
-        f"{RAYLET_TERMINATED_UNSENT.sample} Last 20 lines of the Raylet logs:\n    [2026-11-21 07:44:10,573 I 29 90] (raylet) "
-        "ray_syncer.cc:99: Connection is broken. Reconnect to node.\n",
-        severity="warning",
-    ),
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
         {
@@ -441,6 +439,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("pid 305", "10.0.0.2"),
         severity="critical",
+    ),
+    console(
+        "an agent's last words, which it could not send to the GCS",
+        f"{RAYLET_TERMINATED_UNSENT.sample} Last 20 lines of the Raylet logs:\n    [2026-11-21 07:44:10,573 I 29 90] (raylet) "
+        "ray_syncer.cc:99: Connection is broken. Reconnect to node.\n",
+        severity="warning",
     ),
     Example(
         "a fatal record in words that no check uses",

@@ -23,7 +23,7 @@ Make Redis reachable from the head, then restart the head. The state is still in
 and detached actors continue when the new GCS has loaded it. If Redis lost its data, start the whole cluster again.
 
 ## Not this when
-The program itself uses Redis, and its own client reports the error.
+- the program itself uses Redis, and its own client reports the error.
 """
 
 from __future__ import annotations

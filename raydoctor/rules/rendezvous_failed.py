@@ -34,9 +34,11 @@ Or set them in the program's runtime environment:
 Correct `/etc/hosts`, and open the ports between the nodes.
 
 ## Not this when
-A rank exited before the others reported an error: the report then lists the cause of that exit as the root
-(`ray-oom-kill`, `task-exception`, …). If all ranks are on one node, the warning `Unable to resolve hostname to a
-(local) address` alone is harmless. A collective operation timed out after the ranks were connected (`nccl-failure`).
+- a rank exited before the others reported an error: the report then lists the cause of that exit as the root
+  (`ray-oom-kill`, `task-exception`, …).
+- all ranks are on one node, and the only symptom is the warning `Unable to resolve hostname to a (local) address`,
+  which is harmless there.
+- a collective operation timed out after the ranks were connected (`nccl-failure`).
 """
 
 from __future__ import annotations

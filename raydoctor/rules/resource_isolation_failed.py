@@ -23,8 +23,8 @@ Give the raylet a cgroup v2 group that it may write to, or start Ray without iso
 slice, reserve more memory for Ray's own processes (`ray start --system-reserved-memory=BYTES`).
 
 ## Not this when
-- The raylet died later for another reason (`raylet-died`).
-- Only the advice to enable isolation appears: since 2.56 Ray prints it after every sudden death of a worker.
+- the raylet died later for another reason (`raylet-died`).
+- only the advice to enable isolation appears: since 2.56 Ray prints it after every sudden death of a worker.
 """
 
 from __future__ import annotations

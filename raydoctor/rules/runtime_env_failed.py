@@ -28,9 +28,9 @@ Fix the error that the tool reports. Build stable packages into an image instead
 past a cached failure, change the environment in any way, wait, or restart the node.
 
 ## Not this when
-- The setup exceeded its time limit (`runtime-env-timeout`), or the directory to upload was too large
+- the setup exceeded its time limit (`runtime-env-timeout`), or the directory to upload was too large
   (`package-too-large`).
-- The environment was ready, and the worker crashed or hung while it started (`worker-start-crashed`,
+- the environment was ready, and the worker crashed or hung while it started (`worker-start-crashed`,
   `worker-start-slow`).
 """
 

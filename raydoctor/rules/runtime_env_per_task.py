@@ -19,8 +19,8 @@ Pass values that differ as arguments of the task. Set the environment once, for 
     ray.init(runtime_env={"pip": ["PACKAGE"]})
 
 ## Not this when
-The environments belong to actors: each actor has its own process anyway. Or each environment belongs to a different
-job.
+- the environments belong to actors: each actor has its own process anyway.
+- each environment belongs to a different job.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ raise the time limit, which is in seconds:
     ray.init(runtime_env={"pip": ["PACKAGE"], "config": {"setup_timeout_seconds": 1800}})
 
 ## Not this when
-- The tool itself failed, for example on a network error (`runtime-env-failed`).
-- The environment was ready and the worker did not register (`worker-start-slow`).
+- the tool itself failed, for example on a network error (`runtime-env-failed`).
+- the environment was ready, and the worker did not register (`worker-start-slow`).
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _attempt(second: int, text: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "pip waits for its index, and the second attempt fails on files that the first left behind",
+        "`pip` waits for its index, and the second attempt fails on files that the first left behind",
         {
             "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF)
             + _attempt(12, _LEFT_BEHIND)

@@ -21,9 +21,10 @@ Allow more replicas (`autoscaling_config`), more concurrent requests per replica
 batched deployments) or a longer queue for bursts. Let clients retry after a 503.
 
 ## Not this when
-Requests fail for other reasons: a timeout (`request_timeout_s`, HTTP 408), or a replica that died
-(`serve-replica-failed`). `Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes the
-request.
+- requests fail for other reasons: a timeout (`request_timeout_s`, HTTP 408), or a replica that died
+  (`serve-replica-failed`).
+- the only message is `Replica at capacity of max_ongoing_requests`: nothing is dropped, and another replica takes the
+  request.
 """
 
 from __future__ import annotations
@@ -141,15 +142,15 @@ def _line(component: str, second: int) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a proxy's record in the driver's output, and a task that prints such words",
-        f"(ProxyActor pid=21) {_line('proxy 10.0.0.2', 4)}(notes pid=12) {DROPPED.sample}\n",
-        says=("1 request",),
-    ),
     Example(
         "a driver sends more requests than a deployment can queue",
         {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **QUIET_LOGS},
         says=("19 requests", "in 18 s", "max_queued_requests=1)", "max_queued_requests=20"),
+    ),
+    console(
+        "a proxy's record in the driver's output, and a task that prints such words",
+        f"(ProxyActor pid=21) {_line('proxy 10.0.0.2', 4)}(notes pid=12) {DROPPED.sample}\n",
+        says=("1 request",),
     ),
     Example(
         "clients of the proxy send too many requests",

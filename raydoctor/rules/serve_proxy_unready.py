@@ -21,7 +21,8 @@ Give proxies more time: set `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60` in the en
 before the machine is loaded (`serve start`), and deploy afterwards.
 
 ## Not this when
-The proxy's process ended by itself (`worker-vanished`, `ray-oom-kill`), or a *replica* failed (`serve-replica-failed`).
+- the proxy's process ended by itself (`worker-vanished`, `ray-oom-kill`).
+- a *replica* failed (`serve-replica-failed`).
 """
 
 from __future__ import annotations

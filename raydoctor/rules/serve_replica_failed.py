@@ -24,8 +24,8 @@ Fix the constructor. Keep the event loop free: move blocking calls to `await asy
 may legitimately take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
 
 ## Not this when
-Replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`), or Serve rejects
-requests because the queue is full (`serve-backpressure`).
+- replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`).
+- Serve rejects requests because the queue is full (`serve-backpressure`).
 """
 
 from __future__ import annotations
@@ -488,6 +488,22 @@ _CAUSE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the constructor cannot open its model file, three times",
+        {
+            "logs/serve/controller_402.log": "".join(_FAILED.replace("{second}", s) for s in "024")
+            + _GIVEN_UP,
+            "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
+            **QUIET_LOGS,
+        },
+        says=(
+            "A replica of Translator",
+            "in 3 attempts",
+            "FileNotFoundError: [Errno 2]",
+            "read_weights() (translate.py:25)",
+            "Translator.func_or_class",
+        ),
+    ),
     console(
         "serve.run fails, and the console shows nothing of the replicas",
         'Traceback (most recent call last):\n  File "/app/s.py", line 20, in <module>\n    serve.run(app)\n'
@@ -525,22 +541,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/python-core-worker-{_W}_389.log": f"[2026-11-21 10:45:51,300 W 389 402] task_manager.cc:1678: {_KILLED_CALL}\n",
         },
         says=("A replica of Translator (application 'translation') was ended by ray.kill",),
-    ),
-    Example(
-        "the constructor cannot open its model file, three times",
-        {
-            "logs/serve/controller_402.log": "".join(_FAILED.replace("{second}", s) for s in "024")
-            + _GIVEN_UP,
-            "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
-            **QUIET_LOGS,
-        },
-        says=(
-            "A replica of Translator",
-            "in 3 attempts",
-            "FileNotFoundError: [Errno 2]",
-            "read_weights (translate.py:25)",
-            "Translator.func_or_class",
-        ),
     ),
     Example(
         "the records of Ray 2.9",
@@ -612,7 +612,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console with the rest of two such records and their exception",
         _CUT + _CAUSE + _CUT + _CAUSE,
-        says=("ConnectionError: no answer from the database", "ping (translate.py:51)"),
+        says=("ConnectionError: no answer from the database", "ping() (translate.py:51)"),
     ),
     console(
         "the output of serve status",

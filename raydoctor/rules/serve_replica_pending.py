@@ -21,7 +21,7 @@ Request fewer resources (`ray_actor_options`), or add nodes. Download large mode
 can read.
 
 ## Not this when
-The constructor raised an exception (`serve-replica-failed`).
+- the constructor raised an exception (`serve-replica-failed`).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ the deployment's `func_or_class`: the class or function that `@serve.deployment`
     predict.func_or_class(request)     # a deployment function `predict`
 
 ## Not this when
-The replica could not start, failed its health checks or crashed (`serve-replica-failed`), or requests were refused
-because too many waited (`serve-backpressure`).
+- the replica could not start, failed its health checks or crashed (`serve-replica-failed`).
+- requests were refused because too many waited (`serve-backpressure`).
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "2 requests to Serve failed",
-            "ValueError: bad feature vector, in __call__ (model.py:12)",
+            "ValueError: bad feature vector, in __call__() (model.py:12)",
         ),
     ),
     Example(

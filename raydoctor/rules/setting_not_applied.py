@@ -23,8 +23,9 @@ on the head, and restart Ray:
     ray start --head --system-config='{"memory_usage_threshold": 0.8}'
 
 ## Not this when
-Both sides have the same value. Drivers and workers read the setting (`RAY_task_oom_retries`,
-`RAY_record_ref_creation_sites`, `RAY_DEBUG` …). The value is Ray's default.
+- both sides have the same value.
+- drivers and workers read the setting (`RAY_task_oom_retries`, `RAY_record_ref_creation_sites`, `RAY_DEBUG`, …).
+- the value is Ray's default.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import RAY_STOP
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
@@ -217,13 +219,15 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
             f"Change {it} where the head is started: its system config overrides every environment"
         )
         steps: tuple[str, ...] = (
-            paste.shell("ray stop; {start}   # plus your other options", start=at_head),
+            RAY_STOP,
+            paste.shell("{start}   # plus your other options", start=at_head),
         )
     else:
         title = f"Set {it} where Ray is started, {where}, and restart Ray"
         steps = (
+            RAY_STOP,
             paste.shell(
-                "ray stop; {settings} ray start --head   # plus your other options. KubeRay: env of the Ray containers",
+                "{settings} ray start --head   # plus your other options. KubeRay: env of the Ray containers",
                 settings=assigned,
             ),
             paste.shell(

@@ -16,7 +16,8 @@ Use one cluster per job if jobs must not affect each other (KubeRay's RayJob cre
 choose the requests of all jobs (`num_cpus`, `memory`) so that together they fit into the cluster.
 
 ## Not this when
-The jobs ran one after the other, or one of them is Ray's own job manager.
+- the jobs ran one after the other.
+- one of the two jobs is Ray's own job manager.
 """
 
 from __future__ import annotations

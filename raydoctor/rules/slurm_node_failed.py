@@ -20,7 +20,7 @@ Exclude the machine (`sbatch --exclude=NODE`), submit the job again, and report 
 survive preemption, let Slurm requeue the job (`--requeue`), and continue from a checkpoint.
 
 ## Not this when
-The job ended at its time limit (`slurm-time-limit`), for lack of memory (`slurm-oom-kill`), or by `scancel`.
+- the job ended at its time limit (`slurm-time-limit`), for lack of memory (`slurm-oom-kill`), or by `scancel`.
 """
 
 from __future__ import annotations

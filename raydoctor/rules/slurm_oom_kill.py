@@ -19,8 +19,8 @@ Request more memory, or limit Ray: `--num-cpus`, `--object-store-memory` and `--
 limits only tasks that declare `memory=`.
 
 ## Not this when
-Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`). The job ended at its time limit
-(`slurm-time-limit`).
+- Ray's memory monitor killed a worker, and the step is still running (`ray-oom-kill`).
+- the job ended at its time limit (`slurm-time-limit`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ not the cause.
 Request more time, or save checkpoints: `#SBATCH --signal=B:USR1@300` warns the job 5 min before its end.
 
 ## Not this when
-A person cancelled the job (`scancel`): the line has no reason. The machine failed (`slurm-node-failed`).
+- a person cancelled the job (`scancel`): the line then has no reason.
+- the machine failed (`slurm-node-failed`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Use a short temporary directory (`ray start --head --temp-dir=/tmp/ray`), or a s
 Objects can still spill to the long path.
 
 ## Not this when
-The path is short enough and the socket is missing: the raylet died or belongs to another session.
+- the path is short enough, and the socket is missing: the raylet died, or belongs to another session.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Make the directory writable and large enough on every node, or set another one (
 S3, install `boto3` and `smart_open` on every node.
 
 ## Not this when
-The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills a lot,
-slowly (`spill-heavy`).
+- the file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`).
+- the store spills a lot, slowly (`spill-heavy`).
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ The job succeeds, but slowly. raylet.out contains `Spilled 3840 MiB, 96 objects,
 on, the driver prints the same line each time the total doubles.
 
 ## Why
-Ray writes objects in scope that do not fit into the store to disk, and reads them back when they are used. A little
-spilling costs almost nothing. Spilling costs time when the data is several times as large as the store, or when the
-disk is slow. It also takes disk space for as long as the objects are in scope.
+When the objects in scope do not fit into the store, Ray writes some of them to disk, and reads these back when they
+are used. A little spilling costs almost nothing. Spilling costs time when the data is several times as large as the
+store, or when the disk is slow. It also takes disk space for as long as the objects are in scope.
 
 ## Confirm
 - `ray memory --stats-only` shows spilled and restored bytes and their throughput.
-- `iostat -x 5` on the node shows a use near 100 % if the disk is the limit.
+- `iostat -x 5` on the node shows `%util` near 100 if the disk is the limit.
 
 ## Fix
 Give the object store more memory (`ray start --object-store-memory=BYTES`), keep fewer objects in scope (smaller
@@ -19,8 +19,8 @@ batches in flight, `del` references), or spill to a faster disk (`ray start --ob
 2.45 and later) or to several disks.
 
 ## Not this when
-The store spilled less than four times its size, at a good rate: raydoctor does not report that. The disk is full
-(`disk-full`), or Ray cannot spill any more (`object-store-full`).
+- the store spilled less than four times its size, at a good rate: raydoctor does not report that.
+- the disk is full (`disk-full`), or Ray cannot spill any more (`object-store-full`).
 """
 
 from __future__ import annotations
@@ -168,10 +168,10 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
     wanted = int(volume.capacity + volume.bytes)
     return (
         Remedy(
-            f"Enlarge the object store to at most {size(wanted)}, which holds all the data",
+            f"Enlarge the object store: one of {size(wanted)} holds all the data, and a smaller one already helps",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # plus your other options. On every node, or less if the node has less memory",
+                    "ray start --object-store-memory={size}   # on every node, plus your other options; a smaller value where memory is short",
                     size=wanted,
                 ),
                 paste.python(

@@ -16,8 +16,9 @@ stores no more objects.
 Save what you still want to diagnose (`raydoctor collect`), and remove the other folders.
 
 ## Not this when
-A process of that session is running, or a file in its folder changed within the last ten minutes: another container may
-use the same folder. A few old sessions with only their logs do no harm.
+- a process of that session is running, or a file in its folder changed within the last ten minutes: another container
+  may use the same folder.
+- the old sessions are few and contain only logs: they do no harm.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@
 Expect the exception where the result of a cancelled task is fetched, or cancel only tasks whose results are not needed.
 
 ## Not this when
-The task kept running after `ray.cancel` (`cancel-ignored`), or its process was killed (`ray-oom-kill`,
-`worker-vanished`).
+- the task kept running after `ray.cancel` (`cancel-ignored`).
+- the task's process was killed (`ray-oom-kill`, `worker-vanished`).
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ Fix that line, or pass valid arguments. Retry temporary failures (network, files
 `@ray.remote(retry_exceptions=[ConnectionError])`: by default Ray retries lost workers, not exceptions.
 
 ## Not this when
-The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …), which have
-their own rules. An exception in an actor's constructor is `actor-init-failed`. An object that cannot be pickled is
-`not-serializable`.
+- the innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …), which have
+  their own rules.
+- an actor's constructor raised the exception (`actor-init-failed`).
+- an object cannot be pickled (`not-serializable`).
 """
 
 from __future__ import annotations
@@ -812,6 +813,11 @@ _READS = _surfaced(
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an exception raised from another one",
+        {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        says=("CorruptShardError", "read_header() (shards.py:35)", "JSONDecodeError"),
+    ),
     console(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",
         "".join(
@@ -829,7 +835,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a list comprehension in a program of python -c",
         _OF_PYTHON_C,
         logs=QUIET_LOGS,
-        says=("Trace why parse (‹string›:8) raises ZeroDivisionError",),
+        says=("Trace why parse() (‹string›:8) raises ZeroDivisionError",),
     ),
     console(
         "optional packages that are missing",
@@ -843,7 +849,7 @@ EXAMPLES: tuple[Example, ...] = (
         logs=QUIET_LOGS,
         says=(
             "3 calls to load_shard raised KeyError: 'price'",
-            "column_mean (shards.py:40)",
+            "column_mean() (shards.py:40)",
             "report",
         ),
     ),
@@ -853,11 +859,6 @@ EXAMPLES: tuple[Example, ...] = (
         logs=_restarts((_OLD, 411), (_NEW, 412)),
         roots=("task-exception", "worker-vanished"),
         says=("Restore in Basket.__init__", "(pid 411) had ended"),
-    ),
-    Example(
-        "an exception raised from another one",
-        {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
     ),
     console(
         "a result that the program never fetched",
@@ -904,7 +905,7 @@ EXAMPLES: tuple[Example, ...] = (
         "(pid=390, ip=10.0.0.2)\n"
         + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4]),
         says=(
-            "load_shard raised an exception that the console cut off, in column_mean (shards.py:40)",
+            "load_shard raised an exception that the console cut off, in column_mean() (shards.py:40)",
         ),
         severity="warning",
     ),
@@ -913,7 +914,9 @@ EXAMPLES: tuple[Example, ...] = (
         live_examples.tables(
             tasks=[_failed("Trainer.step", "pr=<a.Trainer object at 0x7f>)\n" + _FRAMES)]
         ),
-        says=("Actor method Trainer.step raised KeyError: 'price', in column_mean (shards.py:40)",),
+        says=(
+            "Actor method Trainer.step raised KeyError: 'price', in column_mean() (shards.py:40)",
+        ),
         severity="warning",
     ),
     Example(
@@ -922,7 +925,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/export_events/event_EXPORT_TASK_16.log": _EXPORTED,
             **QUIET_LOGS,
         },
-        says=("Task fetch raised URLError: timed out, in do_open (client.py:9)",),
+        says=("Task fetch raised URLError: timed out, in do_open() (client.py:9)",),
         severity="warning",
     ),
     Example(
@@ -976,7 +979,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste that ends within the traceback of a failed call",
         'ray::Engine.start() (pid=390, ip=10.0.0.2)\n  File "/app/engine.py", line 40, in start\n    self.model.load()\n',
         severity="warning",
-        says=("the console cut off, in start (engine.py:40)",),
+        says=("the console cut off, in start() (engine.py:40)",),
     ),
     *(
         console(
@@ -984,7 +987,7 @@ EXAMPLES: tuple[Example, ...] = (
             _of_rllib(f"{words} 'obs'") + _of_rllib(*_FRAMES.splitlines()[:4]),
             says=(
                 "EnvRunner raised",
-                "column_mean (shards.py:40)",
+                "column_mean() (shards.py:40)",
                 "takes the worker out of service",
             ),
         )
@@ -1076,7 +1079,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a key that a dictionary lacks: no environment variable",
         _surfaced('header["token_path"]', "KeyError: 'token_path'"),
         logs=QUIET_LOGS,
-        says=("Trace why norm (etl.py:6) raises KeyError",),
+        says=("Trace why norm() (etl.py:6) raises KeyError",),
     ),
     console(
         "a file of working_dir that .gitignore lists",

@@ -15,9 +15,9 @@ needs a call stack.
 
 On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the
 samples. A task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same
-function took far less time. If no task of the function has finished, the task may be waiting on purpose, so it is
-reported as a warning. Tasks that wait for the hung task, directly or through others, are counted with it. If a
-heartbeat thread or a call to an idle actor may still end the wait, it is reported as information only.
+function took far less time. If no task of the function has finished, the task may be waiting on purpose, so raydoctor
+reports it as a warning. Tasks that wait for the hung task, directly or through others, are counted with it. If a
+heartbeat thread or a call to an idle actor may still end the wait, raydoctor reports the task as information only.
 
 A task whose process has ended is reported immediately. Ray detects the end of a worker when its connections close, and
 a process that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps the connections open until it ends
@@ -38,8 +38,9 @@ end. To end the task now, use `ray.cancel(ref, force=True)`. To notice a hang ne
 `ray.wait`.
 
 ## Not this when
-The worker itself waits for other tasks (`nested-get-deadlock`, `actor-deadlock`), stopped at a breakpoint
-(`debugger-waiting`), or its process is stopped (`worker-frozen`).
+- the worker itself waits for other tasks (`nested-get-deadlock`, `actor-deadlock`).
+- the worker stopped at a breakpoint (`debugger-waiting`).
+- the worker's process is stopped (`worker-frozen`).
 """
 
 from __future__ import annotations

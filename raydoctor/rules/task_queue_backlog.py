@@ -26,7 +26,10 @@ Keep a bounded number of tasks in flight (`ray.wait`), give each task more to do
 items, and return references from nested tasks instead of waiting for them.
 
 ## Not this when
-No task finishes at all: then find what holds the resources (`cluster-starved`, `nested-get-deadlock`).
+- no task finishes at all: find what holds the resources (`cluster-starved`, `nested-get-deadlock`).
+- the only message is `Task submission is being throttled: pending lease requests (10) reached limit (10)` in core
+  logs (Ray 2.55 and later): any program that submits a few hundred equal tasks causes it, and it does no harm.
+  raydoctor reports it only from 100,000 waiting tasks on.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ Raise the limit that was reached, run fewer workers at the same time, and stop l
 core (`OMP_NUM_THREADS=1`, `OPENBLAS_NUM_THREADS=1`).
 
 ## Not this when
-The messages are a library's warning, and the worker kept running or ended for another reason. `Too many open files` is
-`file-descriptor-limit`. `Cannot allocate memory` is not about the limit on threads.
+- the messages are a library's warning, and the worker kept running or ended for another reason.
+- the message is `Too many open files` (`file-descriptor-limit`).
+- the message is `Cannot allocate memory`, which is not about threads.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from raydoctor.case.signals import (
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
-from raydoctor.rules.shared.cluster import DeadRaylet
+from raydoctor.rules.shared.cluster import RAY_STOP, DeadRaylet
 from raydoctor.rules.shared.connect import STARTED_LOCAL, UNREGISTERED
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
 from raydoctor.rules.shared.setup import worker_start
@@ -229,7 +230,7 @@ def _of_shells(case: Case, shells: list[Event]) -> Finding:
                 "See which processes hold the threads, and end those of earlier runs",
                 (
                     "ps -eLo user,pid,comm | sort | uniq -c | sort -n | tail   # as another user, if no command starts",
-                    "ray stop   # ends the Ray processes of this user on the node",
+                    RAY_STOP,
                 ),
                 risk="destructive",
             ),
@@ -448,12 +449,6 @@ _UNREGISTERED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a terminal's copy contains padding within the error's words",
-        "[2026-11-21 06:21:57,911 E 3961 4396] logging.cc:97: Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. "
-        f"what(): thread: Re{' ' * 90}source temporarily unavailable [system:11]\n",
-        says=("pid 3961",),
-    ),
     Example(
         "the limit leaves no thread for a new worker",
         {
@@ -462,6 +457,12 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
         },
         says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
+    ),
+    console(
+        "a terminal's copy contains padding within the error's words",
+        "[2026-11-21 06:21:57,911 E 3961 4396] logging.cc:97: Unhandled exception: N5boost10wrapexceptINS_6system12system_errorEEE. "
+        f"what(): thread: Re{' ' * 90}source temporarily unavailable [system:11]\n",
+        says=("pid 3961",),
     ),
     Example(
         "OpenBLAS starts a thread for each of 64 cores, and reports the limit",

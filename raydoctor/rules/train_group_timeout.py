@@ -1,11 +1,13 @@
 """The workers of a Ray Train run did not start within the time limit: their resources were never all free at the same time.
 
 ## What you see
-The controller prints `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch
-attempt encountered the following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for 8
-workers` (2.41 and later). Or it prints `Insufficient cluster resources to launch training workers` (2.49 and later),
-with what the group requires and what the cluster has. Train V1 raises `TimeoutError: Placement group creation timed
-out` after 100 s, or Ray Tune warns every minute that `Training has not started` or `No trial is running`.
+- The controller prints `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch
+  attempt encountered the following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for
+  8 workers` (2.41 and later).
+- Or the controller prints `Insufficient cluster resources to launch training workers` (2.49 and later), with what the
+  group requires and what the cluster has.
+- Train V1 raises `TimeoutError: Placement group creation timed out` after 100 s, or Ray Tune warns every minute that
+  `Training has not started` or `No trial is running`.
 
 ## Why
 The controller requests one placement group for all workers and waits 30 s for it
@@ -31,10 +33,10 @@ If the cluster must grow first, raise the limit:
     RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py
 
 ## Not this when
-- A later attempt started its workers.
-- The controller logged whether it retries or gives up (2.49 and later): then `train-worker-failed` reports the timeout,
-  with the resources requested.
-- The reason is known (`infeasible-request`, `cluster-starved`): the report lists it as the root.
+- a later attempt started its workers.
+- the controller logged whether it retries or gives up (2.49 and later): `train-worker-failed` then reports the
+  timeout, with the resources requested.
+- the reason is known (`infeasible-request`, `cluster-starved`): the report then lists it as the root.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Save a checkpoint when the notice arrives, keep `storage_path` outside the nodes
 and the head node on machines that are not preempted.
 
 ## Not this when
-- The run finished between the notice and the deadline.
-- A node died without a notice (`node-died`), or Ray's memory monitor killed a worker (`ray-oom-kill`).
+- the run finished between the notice and the deadline.
+- a node died without a notice (`node-died`), or Ray's memory monitor killed a worker (`ray-oom-kill`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ collective operation and fail there. Most errors of a failed run are therefore e
 *first* rank. If another rule finds that cause, the report lists this finding as its consequence.
 
 ## Confirm
-- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and its
-  `worker-<WorkerID>-*.err`, contain the error.
+- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and
+  its `worker-<WorkerID>-*.err`, contain the error (`Error in training function:`).
 - In `logs/train/ray-train-sys-controller-*.log`, `[FailurePolicy]` shows the number of failures and the limit.
 - A rank that hangs writes nothing at all: compare the last lines of all ranks.
 
@@ -22,8 +22,9 @@ Fix the error of the first rank. `FailureConfig(max_failures=…)` restarts the 
 loss of a worker or node. It does not help against an exception that occurs in every attempt.
 
 ## Not this when
-The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request` or
-`placement-group-pending` is then the root), or the driver itself failed.
+- the trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request` or
+  `placement-group-pending` is then the root).
+- the driver itself failed.
 """
 
 from __future__ import annotations
@@ -372,6 +373,20 @@ _V1 = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "rank 1 raises an exception, and rank 0 fails two seconds later",
+        {
+            f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
+            f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
+            "logs/train/ray-train-sys-controller-a.log": _decision(
+                "10:42:24,081", "RAISE", _ROW, 1, 0
+            ),
+            **QUIET_LOGS,
+        },
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 (pid 605) failed first: ValueError", "max_failures=0"),
+    ),
     console(
         "the run is aborted, and the controller fails afterwards",
         "".join(
@@ -396,20 +411,6 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program that expects the failure and goes on",
         "caught TrainingFailedError: The Ray Train run failed. Please inspect the previous error\nepoch 2\n",
-    ),
-    Example(
-        "rank 1 raises an exception, and rank 0 fails two seconds later",
-        {
-            f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
-            f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
-            "logs/train/ray-train-sys-controller-a.log": _decision(
-                "10:42:24,081", "RAISE", _ROW, 1, 0
-            ),
-            **QUIET_LOGS,
-        },
-        roots=("task-exception",),
-        consequences=("train-worker-failed",),
-        says=("rank 1 (pid 605) failed first: ValueError", "max_failures=0"),
     ),
     Example(
         "rank 1 is killed in both attempts",

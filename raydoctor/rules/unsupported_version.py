@@ -17,7 +17,7 @@ recognized.
 Reproduce the failure with a supported version of Ray, and read the unexplained errors of this report.
 
 ## Not this when
-The version is 2.9 or newer.
+- the version is 2.9 or newer.
 """
 
 from __future__ import annotations

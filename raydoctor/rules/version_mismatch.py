@@ -1,11 +1,12 @@
 """A driver could not join the cluster because its Ray or Python version differs from the cluster's.
 
 ## What you see
-`ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was
-started with: …`. `ray drain-node`, `ray status` and the job client compare only Ray's: `Ray version mismatch: cluster has
-Ray version 2.40.0 but local Ray version is 2.60.0`. If the versions are far apart, the driver fails before it can compare them. A driver older than 2.55
-then reports of a newer cluster `ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?`. A
-driver of 2.54 or newer reports of an older cluster `No node info found matching attributes`.
+`ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on …
+was started with: …`. `ray drain-node`, `ray status` and the job client compare only the Ray versions: `Ray version
+mismatch: cluster has Ray version 2.40.0 but local Ray version is 2.60.0`. If the versions are far apart, the driver
+fails before it can compare them. Against a newer cluster, a driver older than 2.55 then fails with `ConnectionError:
+Could not read 'temp_dir' from GCS. Did GCS start successfully?`. Against an older cluster, a driver of 2.54 or newer
+fails with `No node info found matching attributes`.
 
 ## Why
 Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its
@@ -21,7 +22,8 @@ Install the cluster's Ray (`pip install 'ray[default]==VERSION'`) and Python on 
 program with `ray job submit`, which runs it on the cluster.
 
 ## Not this when
-The cluster is down or unreachable: the error is then `Failed to connect to GCS`, without a version.
+- the cluster is down or unreachable: the error is then `Failed to connect to GCS`, without a version
+  (`gcs-unreachable`).
 """
 
 from __future__ import annotations
@@ -275,7 +277,7 @@ def _gcs(version: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "another version of Ray",
+        "the cluster runs a different version of Ray",
         {
             "driver.log": f"{_CONNECTING}{_FRAMES}{_TOLD.sample}",
             "logs/gcs_server.out": _gcs("2.40.0"),

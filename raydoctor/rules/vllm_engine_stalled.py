@@ -27,9 +27,10 @@ the workers are still compiling, raise the limit or turn compilation off.
     vllm serve MODEL --enforce-eager                                  # do not compile
 
 ## Not this when
-The engine continues after the message (a request is answered, the warm-up ends). `RayChannelTimeoutError` is
-`compiled-graph-timeout`. An engine that ended for another reason prints its own traceback before `EngineDeadError`. If
-the log in the capture begins after that traceback, the report only says that an engine ended.
+- the engine continues after the message (a request is answered, the warm-up ends).
+- the error is `RayChannelTimeoutError` (`compiled-graph-timeout`).
+- the engine ended for another reason: its own traceback then precedes `EngineDeadError`. If the log in the capture
+  begins after that traceback, the report only says that an engine ended.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ Raise an exception instead of calling `sys.exit`, or catch SystemExit around the
 To end an actor on purpose, use `ray.actor.exit_actor()`.
 
 ## Not this when
-`The process receives a SIGTERM` follows the code (`worker-terminated`, `worker-killed-with-owner`), or Ray reports no
-exit code: `os._exit` leaves none (`worker-vanished`). Ray's own error is `[Errno 24] Too many open files`
-(`file-descriptor-limit`).
+- `The process receives a SIGTERM` follows the code (`worker-terminated`, `worker-killed-with-owner`).
+- Ray reports no exit code: `os._exit` leaves none (`worker-vanished`).
+- Ray's own error is `[Errno 24] Too many open files` (`file-descriptor-limit`).
 """
 
 from __future__ import annotations

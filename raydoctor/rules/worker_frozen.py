@@ -21,8 +21,8 @@ Find what stopped the process: check the batch system's log, the mount and the h
 stopped process.
 
 ## Not this when
-The whole node was unreachable (`node-died`), or the process exited by itself (the recorded exit contains `End of
-file`).
+- the whole node was unreachable (`node-died`).
+- the process exited by itself: the recorded exit then contains `End of file`.
 """
 
 from __future__ import annotations

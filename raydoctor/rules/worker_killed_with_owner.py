@@ -18,8 +18,8 @@ Fix what ended the owner process. The killed workers need no fix. If many long t
 submit them from the driver, or store the parent's state outside the process and let Ray retry the parent.
 
 ## Not this when
-The driver had exited, normally or by Ctrl-C: then the same lines are part of its shutdown. If `raylet.out` has no such
-line, the SIGTERM has another sender (`worker-terminated`).
+- the driver had exited, normally or by Ctrl-C: the same lines are then part of its shutdown.
+- `raylet.out` has no such line: the SIGTERM has another sender (`worker-terminated`).
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ different versions of a third one. Until the library is fixed, retries (`max_ret
 crash depends on timing.
 
 ## Not this when
-Only Ray's three guesses mention SIGSEGV (`worker-vanished`), the kernel log names the pid (`kernel-oom-kill`), or the
-report is that of a SIGTERM (`worker-terminated`).
+- only Ray's three guesses mention SIGSEGV (`worker-vanished`).
+- the kernel log names the pid (`kernel-oom-kill`).
+- the report is that of a SIGTERM (`worker-terminated`).
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
 
 
 def _what(crash: Crash) -> str:
-    """`SIGSEGV in brightness (frames.py:32), native function FLOAT_pairwise_sum`."""
+    """`SIGSEGV in brightness() (frames.py:32), native function FLOAT_pairwise_sum`."""
     text = crash.signal
     if deep := crash.recursive:
         calls = sum((f.file, f.function) == (deep.file, deep.function) for f in crash.frames)
@@ -218,10 +219,10 @@ def _stack_shows(crash: Crash) -> str:
         if place and place != top:
             text += f", called from {place}"
     if crash.module_count:
-        others = (
-            f", of which Ray does not ship {', '.join(crash.modules[:5])}" if crash.modules else ""
-        )
-        text += f", with {evidence.many(crash.module_count, 'extension module')} loaded{others}"
+        others = ", ".join(crash.modules[:5])
+        text += f". {evidence.many(crash.module_count, 'extension module')} were loaded"
+        if others:
+            text += f"; of these, {others} {'does' if len(crash.modules) == 1 else 'do'} not come with Ray"
     return text
 
 
@@ -394,6 +395,16 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a task's worker crashes inside numpy",
+        {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
+        says=(
+            "SIGSEGV",
+            "brightness() (frames.py:32)",
+            "numpy",
+            "python -X faulthandler your_script.py",
+        ),
+    ),
     console(
         "a thread of native code crashes: Python shows no frame, and the console ends",
         "".join(
@@ -410,20 +421,10 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Solver", "SIGSEGV"),
     ),
     Example(
-        "a task's worker crashes inside numpy",
-        {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
-        says=(
-            "SIGSEGV",
-            "brightness (frames.py:32)",
-            "numpy",
-            "python -X faulthandler your_script.py",
-        ),
-    ),
-    Example(
         "a recursion overflows the stack, in whichever native function that is",
         {_ERR: _REPORT.replace(_TOP, _DEEP), "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
         says=(
-            "common (pages.py:27), probably a stack overflow: 76 of the last 96",
+            "common() (pages.py:27), probably a stack overflow: 76 of the last 96",
             "Bound the recursion of common()",
         ),
     ),
@@ -437,7 +438,7 @@ EXAMPLES: tuple[Example, ...] = (
             "Registering job. job_id=01000000 driver_pid=7\n",
             "logs/raylet.out": "",
         },
-        says=("The driver (pid 7) crashed", "brightness (frames.py:32)"),
+        says=("The driver (pid 7) crashed", "brightness() (frames.py:32)"),
     ),
     console(
         "only the driver's output is available",

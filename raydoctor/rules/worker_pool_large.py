@@ -18,8 +18,9 @@ Create fewer actors and give each more work, or state what they need (`num_cpus=
 nested tasks instead of waiting for them.
 
 ## Not this when
-The number is intended, and the node has the memory for it: the warning alone stops nothing. raydoctor does not report
-fewer than 20 processes: healthy programs with a few actors on two CPUs cause the warning as well.
+- the number is intended, and the node has the memory for it: the warning alone stops nothing.
+- fewer than 20 processes have been started: healthy programs with a few actors on two CPUs cause the warning as well,
+  and raydoctor does not report it.
 """
 
 from __future__ import annotations

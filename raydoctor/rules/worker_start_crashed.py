@@ -21,8 +21,9 @@ Fix what the import error names, or remove the part of `runtime_env` that causes
 `py_executable`, `pip`).
 
 ## Not this when
-The process is `still alive` (`worker-start-slow`), the runtime environment could not be created (`runtime-env-failed`),
-or the worker had registered and died later (`worker-vanished`, `worker-native-crash`).
+- the process is `still alive` (`worker-start-slow`).
+- the runtime environment could not be created (`runtime-env-failed`).
+- the worker had registered, and died later (`worker-vanished`, `worker-native-crash`).
 """
 
 from __future__ import annotations

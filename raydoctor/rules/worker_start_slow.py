@@ -24,8 +24,8 @@ or allow more time for `ray start` on every node:
     export RAY_worker_register_timeout_seconds=180
 
 ## Not this when
-The process is `dead` (`worker-start-crashed`), or the runtime environment is still being created, which happens before
-the process starts (`runtime-env-failed`).
+- the process is `dead` (`worker-start-crashed`).
+- the runtime environment is still being created, which happens before the process starts (`runtime-env-failed`).
 """
 
 from __future__ import annotations

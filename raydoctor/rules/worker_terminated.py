@@ -21,9 +21,10 @@ Stop the sender from signalling Ray's processes, or let Ray drain the node befor
 normal, retries (`max_retries`, `max_restarts`) limit the damage.
 
 ## Not this when
-`raylet.out` records `Killing leased worker because its owner died` (or `… is killed because the owner process … died`) just
-before (`worker-killed-with-owner`), the job or the node was being ended, or SIGKILL killed the process: SIGKILL leaves no
-record (`worker-vanished`).
+- `raylet.out` records `Killing leased worker because its owner died` (or `… is killed because the owner process …
+  died`) just before (`worker-killed-with-owner`).
+- the job or the node was being ended.
+- SIGKILL killed the process: it leaves no record (`worker-vanished`).
 """
 
 from __future__ import annotations

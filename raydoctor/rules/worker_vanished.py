@@ -28,8 +28,10 @@ Until the cause is known, let Ray retry the work:
     @ray.remote(max_restarts=3, max_task_retries=3)   # an actor
 
 ## Not this when
-Ray's memory monitor killed the worker (`ray-oom-kill`), its own log contains a crash report (`worker-native-crash`),
-the kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its node or owner died first.
+- Ray's memory monitor killed the worker (`ray-oom-kill`).
+- the worker's own log contains a crash report (`worker-native-crash`).
+- the kernel log names the worker's pid (`kernel-oom-kill`).
+- Ray ended the worker on purpose, or its node or owner died first.
 """
 
 from __future__ import annotations
@@ -111,7 +113,7 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
     )
 
 
-_UNTIL_THEN = "Until you know the cause, let Ray retry the work (retries do not help if it kills its worker every time)"
+_UNTIL_THEN = "Until you know the cause, let Ray retry the work (retries do not help if the work itself kills its worker each time)"
 
 
 @rule(

@@ -1,9 +1,9 @@
 """The driver joined or started a different Ray cluster than intended, or the next driver will.
 
 ## What you see
-The program runs, but no task of it appears in the dashboard. A job's log contains `Started a local Ray instance.` Or a
-driver prints `Connecting to existing Ray cluster at address: …` with an address that is not this cluster's, or `Found
-multiple active Ray instances`.
+- The program runs, but no task of it appears in the dashboard. The job's log contains `Started a local Ray instance.`
+- A driver prints `Connecting to existing Ray cluster at address: …` with an address that is not this cluster's, or
+  `Found multiple active Ray instances`.
 
 ## Why
 `ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on
@@ -29,7 +29,8 @@ Remove the address from the program and set `RAY_ADDRESS` where it runs, or subm
 at the address in `/tmp/ray/ray_current_cluster`, remove that file.
 
 ## Not this when
-The address is another name or interface of the same head, or the program starts a local Ray on purpose (a test).
+- the address is another name or interface of the same head.
+- the program starts a local Ray on purpose (a test).
 """
 
 from __future__ import annotations

@@ -138,9 +138,14 @@ def test_the_pages_of_the_rules_are_written_from_their_docstrings() -> None:
 
 def _literals(page: str) -> list[str]:
     """What the commands of a page search for."""
-    return [
-        shlex.split(c)[3] for c in page.split("\n") if c.startswith(("grep -F -e ", "grep -rF -e "))
-    ]
+    return [words[words.index("-e") + 1] for words in _searches(page)]
+
+
+def _searches(page: str) -> list[list[str]]:
+    """The commands of a page that search a log, in words."""
+    part = page.partition("## Search the logs by hand\n")[2].partition("\n## ")[0]
+    lines = [line.partition("   # ")[0] for line in part.split("\n")]
+    return [shlex.split(line) for line in lines if re.search(r"\bgrep -r?Fi? -e ", line)]
 
 
 def test_a_search_for_what_the_program_printed_reads_its_output() -> None:
@@ -157,7 +162,7 @@ def test_a_search_for_what_the_program_printed_reads_its_output() -> None:
 
 def test_a_search_is_listed_first_only_if_an_example_contains_it() -> None:
     page = (ROOT / "docs/rules/job-pending.md").read_text()
-    speaking = _literals(page.partition("## Search the logs by hand")[2].partition("\n## ")[0])
+    speaking = _literals(page)
     assert "Job supervisor actor failed to start within " in speaking
     assert "Job entrypoint command failed with exit code " not in speaking
 
@@ -177,21 +182,58 @@ def test_a_page_searches_for_what_its_example_contains() -> None:
     """Unless only a live collection shows it, whose tables are not searched by hand, or only Ray's exceptions do."""
     for rule in rules.load():
         page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
-        _, heading, rest = page.partition("## Search the logs by hand\n")
-        literals = _literals(rest.partition("\n## ")[0])
+        literals = _literals(page)
         files = next(e.files for e in rule.examples if e.roots or e.consequences)
         in_logs = [text for name, text in files.items() if not name.startswith("live/")]
         failures = {s.find for s in rule.looks_for if s.symptom} - {"ray.exceptions."}
         prose = " ".join(rule.doc.split())
         if not any(find in text for find in failures for text in in_logs) and (
-            not heading or all(literal.strip() in prose for literal in literals)
+            all(literal.strip() in prose for literal in literals)
         ):
             continue
-        found = [literal for literal in literals if any(literal in t for t in files.values())]
         assert literals, f"{rule.name}: no command searches for its example"
-        assert found[:1] == literals[:1], (
+        assert any(literals[0].lower() in text.lower() for text in files.values()), (
             f"{rule.name}: the first of {literals} is not in its example"
         )
+
+
+def test_the_searches_of_a_page_find_each_symptom_that_it_shows() -> None:
+    """In its example, in the file that contains the line; and in the messages that it quotes below "What you see".
+
+    The exit of a worker, for which half of the rules look, is no symptom of one of them.
+    """
+    missing = []
+    for rule in rules.load():
+        searches = _searches((ROOT / "docs/rules" / f"{rule.name}.md").read_text())
+        signals = [s for s in rule.looks_for if render.is_specific(s) and s.kind != "worker.exit"]
+        shown = next(e.files for e in rule.examples if e.roots or e.consequences)
+        symptoms = [
+            (path, line)
+            for path, text in shown.items()
+            if not path.startswith("live/")
+            for line in text.split("\n")
+            if any(s.symptom and s.find in line for s in signals)
+        ]
+        symptoms += [
+            ("", message)
+            for message in rule_pages.messages(rule)
+            if any(s.find.strip() in message for s in signals)
+        ]
+        missing += [
+            f"{rule.name}: {path}: {line[:150]}"
+            for path, line in symptoms
+            if not any(_finds(search, path, line) for search in searches)
+        ]
+    assert not missing, "\n".join(missing)
+
+
+def _finds(search: list[str], path: str, line: str) -> bool:
+    """Whether the command finds the line, and reads the file at that path (none: any file)."""
+    literal = search[search.index("-e") + 1].strip()
+    fold = str.lower if any(re.fullmatch(r"-r?Fi", word) for word in search) else str
+    place = "DRIVER_OUTPUT" if path == "driver.log" else "/tmp/ray/session_latest/logs/"
+    place = "dmesg" if path == "dmesg.txt" else place
+    return fold(literal) in fold(line) and (not path or place in search)
 
 
 def test_no_page_searches_for_what_every_session_contains() -> None:

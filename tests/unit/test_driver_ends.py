@@ -42,7 +42,7 @@ def at(code: str, marks: str = "", file: str = "/app/train.py") -> str:
 @pytest.mark.parametrize(
     ("code", "marks", "severity", "says"),
     [
-        ("raise ValueError('x')", "", "error", "with ValueError, in step (train.py:7)"),
+        ("raise ValueError('x')", "", "error", "with ValueError, in step() (train.py:7)"),
         ("raise ValueError(", "", "error", "with ValueError"),
         ("raise errors.ConfigError from None", "", "error", "with ConfigError"),
         ("raise error", "", "error", "with an exception, in"),
@@ -102,7 +102,7 @@ def test_other_workers_do_not_count(more: dict[str, Any]) -> None:
 def test_one_of_ray_s_errors_without_a_known_cause() -> None:
     diagnosis = found(at("ray.get(refs)") + f"{_GET}\n")
     assert diagnosis is not None
-    assert "in step (train.py:7)" in diagnosis.headline
+    assert "in step() (train.py:7)" in diagnosis.headline
     assert diagnosis.chain[0].code == "ray.get(refs)\n^"
 
 

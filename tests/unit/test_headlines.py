@@ -18,8 +18,8 @@ from tests.helpers import FIXTURES
     [
         ("Task f raised ValueError: x\n  more", "Task f raised ValueError: x   more"),
         (
-            "Task f raised UnpicklingError: b'\\x80\\x04\\x95abc', in load (a.py:3)",
-            "Task f raised UnpicklingError: (bytes), in load (a.py:3)",
+            "Task f raised UnpicklingError: b'\\x80\\x04\\x95abc', in load() (a.py:3)",
+            "Task f raised UnpicklingError: (bytes), in load() (a.py:3)",
         ),
         ('f got b"\\x00\\xff"', "f got (bytes)"),
         ("Task f raised KeyError: b'price'", "Task f raised KeyError: b'price'"),

@@ -27,7 +27,7 @@ Look at the clock.
 Cool it.
 
 ## Not this when
-It only rains.
+- it only rains.
 """
 
 from raydoctor.case import Case

@@ -17,6 +17,9 @@ from raydoctor.model.values import Event, Link
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
 GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"
 
+RAY_STOP = "ray stop   # ends all clusters of this user on the machine, as root those of all users"
+"""It signals each process whose name or command line is Ray's (`scripts/scripts.py`, 2.9 to 2.60)."""
+
 GCS_LOST = Signal(
     "gcs.lost", "Failed to connect to GCS within ",
     r"^Failed to connect to GCS within (?P<seconds>\d+) seconds", (*RAYLET, *CORE, *DRIVER, "core-io", "client-server"),

@@ -83,7 +83,9 @@ class TracebackFrame(NamedTuple):
         return f"{self.short_file}:{self.line}"
 
     def __str__(self) -> str:
-        return f"{self.function} ({self.place})" if self.function else self.place
+        """`best() (train.py:12)`: with parentheses, so that a name does not read as a word."""
+        called = "()" if self.function[-1:].isidentifier() or self.function[-1:].isdigit() else ""
+        return f"{self.function}{called} ({self.place})" if self.function else self.place
 
 
 class Raised(NamedTuple):

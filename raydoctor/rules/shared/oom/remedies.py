@@ -166,11 +166,11 @@ def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
 def _plan(fit: Fit) -> str:
     """Why `fit.most` processes fit, in numbers that a reader can divide."""
     each = _GROWTH * fit.each
-    grows = f" ({gib(each)} planned for each)" if fit.most * each <= fit.room else ""
+    twice = f" (allow for {gib(each)} each)" if fit.most * each <= fit.room else ""
     room = f"the other processes leave {gib(fit.room)} of the {gib(fit.allowed)} that Ray allows"
     if fit.room >= fit.allowed:
         room = f"Ray allows {gib(fit.allowed)}"
-    return f"the largest held {gib(fit.each)} and was still growing{grows}, and {room}"
+    return f"the largest held {gib(fit.each)} and was still growing{twice}, and {room}"
 
 
 def _by_memory(fit: Fit, total: float) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _by_memory(fit: Fit, total: float) -> Iterator[str]:
     mebibytes = int(total / 2**20)
     if share := int(mebibytes / (fit.most + 0.5)):
         yield paste.python(
-            "@ray.remote(memory={share} * 1024**2)   # {name}: Ray counts {total} MiB on this node, so it starts at most {most} at once",
+            "@ray.remote(memory={share} * 1024**2)   # not what {name} needs, but a share of this node's {total} MiB that limits {name} to {most} at once",
             share=share,
             name=fit.name,
             total=mebibytes,
@@ -206,7 +206,7 @@ def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
     num_cpus = int(total) // fit.most
     if num_cpus and int(total) // num_cpus == fit.most:
         yield paste.python(
-            "@ray.remote(num_cpus={num_cpus})   # or limit {name} by CPUs: of the {total:g} of this node, also at most {most} at once",
+            "@ray.remote(num_cpus={num_cpus})   # or by CPUs: a share of this node's {total:g} that limits {name} to {most} at once",
             num_cpus=num_cpus,
             name=fit.name,
             total=total,
