@@ -45,6 +45,7 @@ _GAPS = 6
 
 _KINDS = {"pg": "placement group", "gcs": "GCS"}
 """Words for kinds of subjects that are abbreviations."""
+_SHORT_NAME = pattern(r"[\w.-]{1,40}")
 _WORD = pattern(r"[A-Za-z_]\w{3,}|\d+")
 _TOOLS_ERROR = pattern(r" {4}.{0,20}(?:ERROR|error|fatal): ")
 _LAST_LINE = pattern(
@@ -536,7 +537,8 @@ def _next(view: _View) -> list[str]:
             path=report.capture.path,
         )
         kind = _KINDS.get(subject.kind, subject.kind) if subject.id else "process"
-        named = f"{kind} {subject.name}" if subject.name else f"this {kind}"
+        is_named = subject.id and subject.name != kind and _SHORT_NAME.fullmatch(subject.name or "")
+        named = f"{kind} {subject.name}" if is_named else f"this {kind}"
         commands.append(f"{command}   # every line about {named}")
     if report.capture.kind == "live":
         commands.append(

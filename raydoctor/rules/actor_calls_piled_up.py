@@ -10,7 +10,7 @@ in the caller's memory until the actor executes it.
 
 ## Confirm
 - `ray summary tasks` shows many calls of one method in state `SUBMITTED_TO_WORKER` or
-  `PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later).
+  `PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (Ray 2.40 and later).
 
 ## Fix
 Wait for some calls before submitting more (`ray.wait`), or spread the calls over several actors (`ray.util.ActorPool`).

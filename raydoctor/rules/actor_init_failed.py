@@ -9,7 +9,7 @@ driver.
 ## Why
 `.remote()` returns a handle immediately, and `__init__` runs later in another process. An exception in it ends that
 process (exit type `USER_ERROR`), and every call on any handle of the actor fails with the same error. `max_restarts`
-does not help: Ray does not repeat an `__init__` that raised (measured with 2.9.3 and 2.60, `max_restarts=2`).
+does not help: Ray does not repeat an `__init__` that raised (measured with Ray 2.9.3 and 2.60, `max_restarts=2`).
 
 ## Confirm
 - The diagnosis names the exception, the innermost line of your own code and, after `raise … from`, the original

@@ -12,7 +12,7 @@ detached ends with the process that created it.
 ## Confirm
 - On a live cluster, `ray.init("auto")` and `ray.util.list_named_actors(all_namespaces=True)` list all names with
   their namespaces.
-- `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name
+- `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to Ray 2.40) records when an actor of that name
   ended.
 - The text of `ActorDiedError` contains the namespace of its actor. The log files do not.
 - The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates

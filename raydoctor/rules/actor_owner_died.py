@@ -4,8 +4,9 @@
 A call that worked a moment ago fails with `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's
 worker process has crashed.`
 
-Two other cases print `because all references to the actor were removed` instead: a crashed owner in older versions
-(seen with 2.9.3 to 2.50), and in all versions a driver that ends normally, because it releases its handles first.
+The error is `because all references to the actor were removed` instead if a driver ended normally, because it
+releases its handles first. Ray 2.50 and older print this text for a crashed owner as well (seen with Ray 2.9.3 to
+2.50).
 
 ## Why
 The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the
@@ -15,8 +16,8 @@ owner ended, the report lists this finding as its consequence.
 ## Confirm
 - `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID
   followed by 48 `f` belongs to a driver.
-- The owner's raylet logs `Killing leased worker because its owner died` (2.52 and later) or `The leased worker … is
-  killed because the owner process … died`.
+- The owner's raylet logs `Killing leased worker because its owner died` (Ray 2.52 and later) or `The leased worker …
+  is killed because the owner process … died`.
 
 ## Fix
 Create the actor in a process that runs long enough, or make the actor detached: `lifetime="detached"` with a name. End

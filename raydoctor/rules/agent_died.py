@@ -6,7 +6,7 @@ dashboard_agent. The raylet fate shares with the agent.` The GCS marks the node 
 raylet fate-shares with it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
 
 ## Why
-Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime
+Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since Ray 2.7, the runtime
 environment agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio`
 version crashes the agent, a port is in use, or the kernel killed the agent.
 

@@ -9,7 +9,7 @@
 
 ## Why
 With `RAY_AUTH_MODE=token` (Ray 2.52 and later) all processes of a cluster must send the same token. Ray reads it from
-`RAY_AUTH_TOKEN`, else from the file in `RAY_AUTH_TOKEN_PATH`, else from `~/.ray/auth_token`. From 2.59 on a local
+`RAY_AUTH_TOKEN`, else from the file in `RAY_AUTH_TOKEN_PATH`, else from `~/.ray/auth_token`. From Ray 2.59 on a local
 `ray.init()` enables tokens by itself and writes that file, and `ray start` enables tokens if such a file exists. A
 token file in a shared home directory, or of an earlier cluster, then takes effect.
 

@@ -7,10 +7,10 @@ ends with it. `Some Ray subprocesses exited unexpectedly:` names the daemon that
 logs`: KubeRay starts every node this way).
 
 ## Why
-`ray start --block` checks its processes once a second. If one of them ended with an exit code other than 0 or that of
-SIGTERM, `ray start` kills all others with SIGKILL and exits with code 1 (`scripts/scripts.py`, 2.9 to 2.60), so that
-Kubernetes or systemd restarts the node. The cause is the daemon that ended first, for example a dashboard that the
-kernel's OOM killer killed.
+`ray start --block` checks its processes once a second. If one of them ended with an exit code that is neither 0 nor
+that of SIGTERM, `ray start` kills all others with SIGKILL (`scripts/scripts.py`, Ray 2.9 to 2.60). It then exits with
+code 1, so that Kubernetes or systemd restarts the node. The cause is the daemon that ended first, for example a
+dashboard that the kernel's OOM killer killed.
 
 ## Confirm
 - `cat /tmp/ray/session_latest/logs/ray_process_exit.log`, or `kubectl logs --previous POD`, names the daemon that ended
@@ -121,7 +121,7 @@ def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
     severity: Severity = "critical" if is_head or not nodes else "error"
     return Finding(
         f"On {where}, {ends}, so ray start --block killed all other Ray processes there{scope}",
-        (Link(event, f"{daemons[0].name} {daemons[0].end}, and ray start --block killed the rest"), *_seen_by_others(case, event)),
+        (Link(event, f"the {daemons[0].name} {daemons[0].end}, and ray start --block killed the rest"), *_seen_by_others(case, event)),
         explains=(
             Entity("block", event.source.node or event.source.path),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),

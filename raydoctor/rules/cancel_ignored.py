@@ -165,10 +165,10 @@ def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
 
 
 def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
-    names = _names(ignored)
+    names = f"the task{'' if len(ignored) == 1 else 's'} {_names(ignored)}"
     return (
         Remedy(
-            f"Interrupt {names}, and if that fails, kill the worker: Ray does not retry a cancelled task",
+            f"Interrupt {names}, and if that fails, kill the worker. Ray does not retry a cancelled task",
             (
                 *(
                     paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)

@@ -119,7 +119,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
     name = next((e.names[-1] for e in exits if e.names), "the function that needs most memory")
     yield Remedy(
-        f"Run fewer tasks of {name} at the same time, or reduce the memory of each",
+        f"Run fewer calls of {name} at the same time, or reduce the memory of each",
         (
             paste.python(
                 "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",

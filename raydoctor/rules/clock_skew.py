@@ -11,10 +11,10 @@ Ray reports neither a wrong clock nor a pause, only their effects.
 
 ## Why
 Ray's logs have the local time of their node, and raydoctor uses it to order events of several nodes. Some pairs of
-records have a fixed order: the GCS logs the registration of a node before the raylet logs its start, and logs the start
-and exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s (measured on one
-host with Ray 2.9 to 2.60). If the later record has a time 30 s before the earlier one, the clocks differ by at least 30
-s.
+records have a fixed order. The GCS logs the registration of a node before the raylet logs its start. It logs the
+start and the exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s
+(measured on one host with Ray 2.9 to 2.60). If the later record has a time 30 s before the earlier one, the clocks
+differ by at least 30 s.
 
 A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
 responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the

@@ -1,9 +1,9 @@
 """Requests wait forever although the cluster is large enough: actors, or tasks that wait themselves, hold the resources.
 
 ## What you see
-Nothing moves, or `GetTimeoutError`. raylet.out contains once: `… cannot be scheduled right now. You can ignore this
+Nothing moves, or `GetTimeoutError`. `raylet.out` contains once: `… cannot be scheduled right now. You can ignore this
 message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being
-claimed by actors`. Up to Ray 2.50 the driver prints a warning of the autoscaler; with 2.60 it prints nothing.
+claimed by actors`. Up to Ray 2.50 the driver prints a warning of the autoscaler; with Ray 2.60 it prints nothing.
 
 ## Why
 An actor holds the resources that it requested as long as it is alive, busy or not. (An actor that requests no resources
@@ -15,7 +15,8 @@ If the holders are busy actors, raydoctor reports the wait only after a minute, 
 ## Confirm
 - `ray status` shows that everything is used, and lists `Pending Demands` (older Ray: `Demands`).
 - `ray list actors --filter state=ALIVE --detail` shows which actors are alive, including those of other jobs.
-- `Resource usage {` in debug_state.txt, and in raylet.out right after the message, lists the holders and their amounts.
+- `Resource usage {` in `debug_state.txt`, and in `raylet.out` right after the message, lists the holders and their
+  amounts.
 - On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait, and for
   which resources.
 

@@ -2,12 +2,13 @@
 
 ## What you see
 The progress bar does not move, or Ray Data prints one of these messages:
-- `Cluster resources are not enough to run any task from …. The job may hang forever` (2.46+)
-- `Operator … is running but has no outputs for 60.4 seconds` (2.9+)
-- `A task … has been running …, which is longer than the average task duration` (2.49+)
-- `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (2.58+). Older versions wait forever.
-- `GetTimeoutError: Timed out while starting actors` (2.9+), `Only 3 out of 8 hash-shuffle aggregators are ready`
-  (2.48+)
+- `Cluster resources are not enough to run any task from …. The job may hang forever` (Ray 2.46 and later)
+- `Operator … is running but has no outputs for 60.4 seconds` (Ray 2.9 and later)
+- `A task … has been running …, which is longer than the average task duration` (Ray 2.49 and later)
+- `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (Ray 2.58 and later). Older versions
+  wait forever.
+- `GetTimeoutError: Timed out while starting actors` (Ray 2.9 and later), `Only 3 out of 8 hash-shuffle aggregators
+  are ready` (Ray 2.48 and later)
 - `(MapWorker(…) pid=…) Cancelling stale RPC with seqno 41 < 43`, again and again
 
 ## Why

@@ -2,9 +2,9 @@
 
 ## What you see
 A task never ends and uses no CPU. The driver printed one of these messages once, among other output:
-- `RemotePdb session open at HOST:PORT, use 'ray debug' to connect...` (Ray up to 2.9, or `RAY_DEBUG=legacy`)
-- `Ray debugger is listening on HOST:PORT` and `Waiting for debugger to attach` (the default after 2.9: debugpy, for VS
-  Code)
+- `RemotePdb session open at HOST:PORT, use 'ray debug' to connect...` (up to Ray 2.9, or with `RAY_DEBUG=legacy`)
+- `Ray debugger is listening on HOST:PORT` and `Waiting for debugger to attach` (the default in later versions:
+  debugpy, for VS Code)
 
 ## Why
 The code calls `breakpoint()` or `ray.util.pdb.set_trace()`, or it raised an exception and `RAY_DEBUG_POST_MORTEM=1` is
@@ -204,9 +204,13 @@ _LEGACY = Remedy(
 def _next_time(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     attach = _LEGACY.steps if wait.legacy else (_attach(wait),)
     return (
-        Remedy(f"Remove the breakpoint from {wait.name or 'the task'}", (_FIND,), doc=_DOC),
+        Remedy(f"Remove the breakpoint from {_function(wait)}", (_FIND,), doc=_DOC),
         Remedy("Or run the program again, and attach while it waits", attach, doc=_DOC),
     )
+
+
+def _function(wait: _DebuggerWait) -> str:
+    return f"{wait.name}()" if wait.name else "the task"
 
 
 def _attach(wait: _DebuggerWait) -> str:
@@ -217,7 +221,7 @@ def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     return (
         *((_LEGACY,) if wait.legacy else _by_debugpy(wait)),
         Remedy(
-            f"Or remove the breakpoint from {wait.name or 'the task'} and cancel the task",
+            f"Or remove the breakpoint from {_function(wait)} and cancel the task",
             (
                 _FIND,
                 "ray.cancel(ref, force=True)                  # for an actor: ray.kill(actor)",

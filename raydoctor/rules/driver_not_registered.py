@@ -1,20 +1,20 @@
 """A driver exited because it could not register with the raylet on its machine.
 
 ## What you see
-- `Failed to register worker … to Raylet` with `IOError:`, followed by "No such file or directory" or `Failed to read data
-  from the socket: End of file`. Up to 2.48, `[RayletClient] Unable to register worker with raylet` is printed between
-  them. The driver ends immediately, without a traceback.
-- Up to 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
-- From 2.54 on: `RuntimeError: No node info found matching attributes` (from 2.55 on only after a minute).
+- `Failed to register worker … to Raylet` with `IOError:`, followed by "No such file or directory" or `Failed to read
+  data from the socket: End of file`. Up to Ray 2.48, `[RayletClient] Unable to register worker with raylet` is
+  printed between them. The driver ends immediately, without a traceback.
+- Up to Ray 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
+- From Ray 2.54 on: `RuntimeError: No node info found matching attributes` (from Ray 2.55 on only after a minute).
 - `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when
   `ray.init` or `ray start` starts a node.
 
 ## Why
-A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing, the
-raylet has already ended, or the folder is that of a dead cluster. If the connection was closed, the raylet ended while the
-driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the raylet ended
-with it. On a machine with many cores, `ray.init()` starts one worker per core, even if Slurm or a container allows the
-program only a few of them, and so reaches limits on threads or open files.
+A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing,
+the raylet has already ended, or the folder is that of a dead cluster. If the connection was closed, the raylet ended
+while the driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the
+raylet ended with it. `ray.init()` starts one worker per core of the machine, even if Slurm or a container allows the
+program only a few cores. On a large machine, these workers then reach limits on threads or open files.
 
 If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster
 that it connected to: no raylet of that cluster runs there.

@@ -231,7 +231,7 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
 def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     code = Gap(
         "the driver's exit code",
-        "not in any log: 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an uncaught Python exception, any other number sys.exit or os._exit",
+        "no log contains it. 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an uncaught Python exception, any other number sys.exit or os._exit",
         "Read the exit code from the scheduler or the container. For the next run: python PROGRAM, then echo $?",
     )
     if "kernel" in case.roles:

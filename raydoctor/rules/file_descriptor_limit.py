@@ -10,9 +10,9 @@
 
 ## Why
 Every worker takes some open files (sockets and pipes) in the raylet and the GCS. Measured: about 3 in the raylet with
-Ray 2.60, 5 with 2.9, and about 60 before the first worker. A process inherits the limit of the shell, container or
-service that started it. `ray.init` raises its own limit up to the hard limit, and prints `File descriptor limit N is
-too low for production servers` if the limit stays below 4096. `ray start` does neither.
+Ray 2.60, 5 with Ray 2.9, and about 60 before the first worker. A process inherits the limit of the shell, container
+or service that started it. `ray.init` raises its own limit up to the hard limit, and prints `File descriptor limit N
+is too low for production servers` if the limit stays below 4096. `ray start` does neither.
 
 ## Confirm
 - On that node, `ls /proc/PID/fd | wc -l` for the process is close to the limit that `grep 'open files'

@@ -9,9 +9,10 @@ A driver, `ray start` or a `ray` command prints at its start `Failed to connect 
 then `Failed to get cluster ID from GCS server: TimedOut`. `ray symmetric-run` prints `Error: Timed out waiting for head
 node to start.` on a worker node, and `Waiting for nodes to start... 1/2 nodes started` again and again on the head.
 
-Other wordings are `ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379`, `RuntimeError: Failed to connect
-to GCS. Last connection error: …`, and `ConnectionError: Could not read 'session_name' from GCS. Did GCS start
-successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the new GCS ended or did not answer.
+At its start, a driver can also fail with `ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379`,
+`RuntimeError: Failed to connect to GCS. Last connection error: …`, and `ConnectionError: Could not read
+'session_name' from GCS. Did GCS start successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the
+new GCS ended or did not answer.
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60

@@ -143,7 +143,7 @@ def _wait(case: Case, event: Event) -> _TimedOutGet:
 
 
 def _finding(case: Case, wait: _TimedOutGet, events: list[Event], nested: list[Event]) -> Finding:
-    awaited = f" for {wait.function}" if wait.function else ""
+    awaited = f" for {wait.function}()" if wait.function else ""
     after = f" after {wait.seconds} s" if wait.seconds else ""
     count = evidence.total(events)
     times = f" {count} times" if count > 1 else ""
@@ -203,7 +203,7 @@ def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
 
 def _remedies(wait: _TimedOutGet, was_running: bool) -> tuple[Remedy, ...]:
     by_name = bool(wait.function) and "." not in wait.function
-    task = wait.function or "the task"
+    task = f"{wait.function}()" if wait.function else "the task"
     unknown = "slow or hung" if was_running else "waiting, running or hung"
     return (
         Remedy(
@@ -259,7 +259,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a timeout shorter than the task",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
+        says=("for train() timed out after 45 s", "ray list tasks", "timeout=180"),
     ),
     console(
         "a request to the GCS: no ray.get timed out",

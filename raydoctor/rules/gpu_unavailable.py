@@ -11,9 +11,9 @@
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
-- Up to 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From 2.56 on, such a task sees the GPUs of its
-  node, but Ray may place it on a node without any. A task whose GPUs are set in `.options(num_gpus=…)` counts as one
-  with `num_gpus=0` if a call leaves out the options.
+- Up to Ray 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From Ray 2.56 on, such a task sees the
+  GPUs of its node, but Ray may place it on a node without any. A task whose GPUs are set in `.options(num_gpus=…)`
+  counts as one with `num_gpus=0` if a call leaves out the options.
 - vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run
   that still exists and of the Ray actor that started the engine.
 - vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds

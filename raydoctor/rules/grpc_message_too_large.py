@@ -7,8 +7,8 @@ worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailabl
 although the worker was healthy.
 
 ## Why
-Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all
-values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since 2.43
+Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and
+all values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since Ray 2.43
 (`RAY_max_grpc_message_size` changes it). These exceed it:
 - very many small arguments or results in one call;
 - a huge runtime environment;
@@ -16,7 +16,7 @@ values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 
 - a large value over Ray Client.
 
 A retry sends the same message again. Up to Ray 2.40 the request for a worker carries the arguments as well, and Ray
-repeats it many times a second without end (measured with 2.9.3 and 2.40).
+repeats it many times a second without end (measured with Ray 2.9.3 and 2.40).
 
 ## Confirm
 - The two numbers in the error are the message's size and the limit, in bytes.

@@ -465,7 +465,7 @@ def _remedies(
             f"{'Or add' if less or spelling else 'Add'} a node that has the resources", needs, own
         ),
         Remedy(
-            "Fail tasks and actors that fit on no node immediately, instead of leaving them waiting",
+            "Let tasks and actors that fit on no node fail immediately, instead of leaving them waiting",
             (
                 "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before your program if it starts Ray",
             ),

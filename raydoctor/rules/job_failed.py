@@ -8,9 +8,9 @@ raydoctor also reports this rule for an excerpt of output (`--driver-log`) that 
 failure.
 
 ## Why
-The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
-means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
-the program: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
+The exit code is that of the program: 1 after an uncaught exception or `sys.exit("…")`, and often 2 for wrong
+arguments. 126 means that the shell cannot run the command, and 127 that it cannot find it. -N or 128+N means that
+signal N ended the program. -9 and 137 mean SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
 
 If the output contains several tracebacks, the last one ended the program. The earlier ones were caught by the
 program, are chained to the last one, or come from workers or threads. If the last one only refers to another process

@@ -1,10 +1,10 @@
 """A large argument is passed by value to many tasks, so every call stores another copy of it.
 
 ## What you see
-`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with `prepare_args_internal`
-in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created to schedule tasks on the
-server`. If nothing fails, Ray prints no message, because it does not count arguments (2.9 to 2.60): the program is
-slow, and the store spills.
+`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with
+`prepare_args_internal` in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created
+to schedule tasks on the server`. If nothing fails, Ray prints no message, because it does not count arguments (Ray
+2.9 to 2.60): the program is slow, and the store spills.
 
 ## Why
 At each call of `f.remote(table)` with a value of more than 100 KiB, Ray does `ray.put(table)`, then `f.remote(ref)`. A

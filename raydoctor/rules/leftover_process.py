@@ -176,7 +176,7 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
             risk="destructive",
         ),
         Remedy(
-            "Start subprocesses so that they end with their worker, unless SIGKILL ends it first",
+            "Start subprocesses so that they end when their worker exits normally",
             (
                 "process = subprocess.Popen(command)   # do not use start_new_session=True, a trailing & or nohup",
                 "try: ...",

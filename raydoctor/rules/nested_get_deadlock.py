@@ -2,8 +2,9 @@
 
 ## What you see
 Nothing moves: there is no error and no progress, and the CPUs are idle. If `ray.get` has a timeout, it raises
-`GetTimeoutError`. In raylet.out the last `[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases by
-scheduling class` (`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not list.
+`GetTimeoutError`. In `raylet.out` the last `[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases
+by scheduling class` (`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not
+list.
 
 ## Why
 A task that waits in `ray.get` releases its CPUs and nothing else: it keeps GPUs, memory and custom resources. An actor
@@ -351,7 +352,7 @@ def _remedies(held: _Holders, children: Collection[str] = ()) -> tuple[Remedy, .
     )
     return (
         Remedy(
-            f"Return the children's references from {name}, so that it does not wait while it holds {held.resource}",
+            f"Return the children's references from {name}(), so that it does not wait while it holds {held.resource}",
             (
                 "return [child.remote(part) for part in parts]        # in the parent: references, not ray.get(...)",
                 "ray.get(ray.get(parent.remote(case)))                # in the caller, which holds nothing",
@@ -359,7 +360,7 @@ def _remedies(held: _Holders, children: Collection[str] = ()) -> tuple[Remedy, .
             doc=_DOC,
         ),
         Remedy(
-            f"Or request {held.resource} only in the children, not in {name}, which only coordinates",
+            f"Or request {held.resource} only in the children, not in {name}(), which only coordinates",
             (without,),
             doc="https://docs.ray.io/en/latest/ray-core/scheduling/resources.html",
         ),
@@ -372,13 +373,13 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
     doc = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
     if not room:
         return Remedy(
-            f"Or add nodes, so that the cluster has more {held.resource} than all {name} hold together",
+            f"Or add nodes, so that the cluster has more {held.resource} than all {name} {'actors' if held.actors else 'tasks'} hold together",
             ("ray start --address=HEAD:6379                        # another node",),
             doc=doc,
         )
     if held.actors:
         return Remedy(
-            f"Or start at most {room} {name}, so that {held.resource} is left for children",
+            f"Or start at most {room} {name} actor{'' if room == 1 else 's'}, so that {held.resource} is left for children",
             (
                 paste.python(
                     "actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room
@@ -387,7 +388,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
             doc=doc,
         )
     return Remedy(
-        f"Or run at most {room} {name} at once, so that {held.resource} is left for children",
+        f"Or run at most {room} {name} task{'' if room == 1 else 's'} at once, so that {held.resource} is left for children",
         (
             "running, rest = [], list(cases)",
             paste.python(

@@ -6,9 +6,9 @@
 ## Why
 Objects are stored in the memory of nodes. When a node dies, objects whose only copy was on that node are lost. Ray
 reruns the task that created such an object, unless the object came from `ray.put` or from an actor's method, or the
-task has `max_retries=0`. The error does not say which of these it was (measured with 2.9.3 to 2.50; from 2.54 on Ray
-prints the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to
-recover … lost objects` alone records the attempt, not a failure.
+task has `max_retries=0`. The error does not say which of these it was (measured with Ray 2.9.3 to 2.50; later
+versions print the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result.
+`Attempting to recover … lost objects` alone records the attempt, not a failure.
 
 ## Confirm
 - `ray list nodes --filter state=DEAD` lists the node that held the object.

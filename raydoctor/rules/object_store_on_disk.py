@@ -8,7 +8,8 @@ Ray works, but slowly, and one of these messages appears:
   configured object store size (… GB) exceeds /dev/shm size`.
 - When the raylet starts: `System memory request exceeds memory available in /dev/shm`. The raylet then makes the store
   smaller.
-- While Ray runs, only in raylet.out: `Shared memory store full, falling back to allocating from filesystem: 20971774`.
+- While Ray runs, only in `raylet.out`: `Shared memory store full, falling back to allocating from filesystem:
+  20971774`.
 
 ## Why
 Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MiB. If the
@@ -18,7 +19,7 @@ through the page cache to the disk.
 
 ## Confirm
 - `df -h /dev/shm` on the node, or in the container, shows less space than the store needs.
-- raylet.out contains `Starting object store with directory /tmp/ray` (it should be /dev/shm).
+- `raylet.out` contains `Starting object store with directory /tmp/ray` (it should be /dev/shm).
 - `lsof +L1 | grep plasma` lists the store's files outside /dev/shm, which Ray has unlinked.
 - On a live cluster, raydoctor compares `df` with the raylet's `--object_store_memory`.
 

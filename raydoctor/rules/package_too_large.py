@@ -8,8 +8,9 @@
 
 ## Why
 Ray zips `working_dir` and local `py_modules` without compression and sends them through the GCS, which keeps them in
-the head's memory. The limit is 512 MiB (500 MiB up to 2.42). `ray job submit` uploads through the dashboard, whose
-limit is 100 MiB. Ray packs everything inside the project, including checkpoints, data, `.git` and virtual environments.
+the head's memory. The limit is 512 MiB (500 MiB up to Ray 2.42). `ray job submit` uploads through the dashboard,
+whose limit is 100 MiB. Ray packs everything inside the project, including checkpoints, data, `.git` and virtual
+environments.
 
 ## Confirm
 - The lines with `is very large` name the large files.

@@ -5,7 +5,7 @@
   Invalid: No available ports. Please specify a wider port range using --min-worker-port and --max-worker-port.`
 - The raylet reports `Some workers of the worker process(…) have not registered within the timeout. The process is
   dead`.
-- Tasks and actors beyond the number of ports wait; from 2.55 on they fail.
+- Tasks and actors beyond the number of ports wait; from Ray 2.55 on they fail.
 
 ## Why
 Each worker and each driver on a node takes one port (measured: three ports served one driver and two actors). The range

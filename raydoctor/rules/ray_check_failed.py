@@ -2,15 +2,15 @@
 
 ## What you see
 - The driver gets `WorkerCrashedError` or `ActorDiedError`.
-- The process's core log, its `.err` and the driver's output (`(Trainer pid=812) [… C 812 830] task_receiver.cc:213: …`)
-  have a line of level `C`: `Check failed: <expression>`. Since 2.49 the line also contains `An unexpected system state
-  has occurred. You have likely discovered a bug in Ray`. A native stack follows.
+- The process's core log, its `.err` and the driver's output (`(Trainer pid=812) [… C 812 830] task_receiver.cc:213:
+  …`) have a line of level `C`: `Check failed: <expression>`. Since Ray 2.49 the line also contains `An unexpected
+  system state has occurred. You have likely discovered a bug in Ray`. A native stack follows.
 
 ## Why
 Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:
 the raylet or the GCS had exited, or a file or the shared memory was full. The expression `objects_valid` means that a
-task raised a `BaseException` that is not an `Exception` (seen from 2.9.3 to 2.47; later versions pass the exception
-on).
+task raised a `BaseException` that is not an `Exception` (seen from Ray 2.9.3 to 2.47; later versions pass the
+exception on).
 
 ## Confirm
 - Read the records just above the `Check failed:` line in that core log.

@@ -8,9 +8,9 @@
 
 ## Why
 The memory in use on the node (in a container: in its cgroup) passed `RAY_memory_usage_threshold` (default 0.95). Ray
-then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table of
-top memory users in Ray's report shows which process held the memory. Up to 2.55 Ray kills one worker at a time; since
-2.56 it kills as many as it takes to get below the threshold.
+then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table
+of top memory users in Ray's report shows which process held the memory. Up to Ray 2.55, Ray kills one worker at a
+time; later versions kill as many as it takes to get below the threshold.
 
 ## Confirm
 - The report in that node's `raylet.out` shows the memory used, the limit, and the `Top 10 memory users`.

@@ -15,14 +15,14 @@ root those of all users. All later errors are part of the shutdown.
 - The shell history, systemd's journal, `kubectl get events` or the scheduler's log shows what stopped Ray at that time.
 
 ## Fix
-Stop Ray only when its jobs are done (`ray job list`). On a shared machine, end only your own cluster: press Ctrl-C in
-its `ray start --block`, or end the processes whose command lines contain the name of its session folder, the raylet
-first:
+Stop Ray only when its jobs are done (`ray job list`). On a shared machine, end only your own cluster. If it was
+started by `ray start --block`, press Ctrl-C there. Otherwise end the processes whose command lines contain the name
+of its session folder, the raylet first:
 
-    ls -dt /tmp/ray/session_2*                # the newest one first
-    pgrep -af SESSION                         # the name of your folder as SESSION: check what would end
-    pkill -f "raylet_socket_name=.*SESSION"   # its workers end with it
-    pkill -f SESSION                          # what is left after a minute: pkill -KILL -f SESSION
+    ls -dt /tmp/ray/session_2*                # the newest one first; below, SESSION is the name of your folder
+    pgrep -af SESSION                         # what would end: check that all of it is yours
+    pkill -f "raylet_socket_name=.*SESSION"   # the raylet; its workers end with it
+    pkill -f SESSION                          # the rest. What is left after a minute: pkill -KILL -f SESSION
 
 ## Not this when
 - the driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong.

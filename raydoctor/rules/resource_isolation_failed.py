@@ -5,13 +5,14 @@
   current node timed out during startup`.
 - The raylet's log ends with `Check failed: … Failed to start CgroupManager due to …` (2.50: `Could not create
   CgroupManager because of …`).
-- Or, while Ray runs: `System slice memory usage … bytes has exceeded the reserved system memory of … bytes` (2.57+).
+- Or, while Ray runs: `System slice memory usage … bytes has exceeded the reserved system memory of … bytes` (Ray 2.57
+  and later).
 
 ## Why
-With resource isolation (options since 2.45, in effect since 2.50) the raylet creates cgroup v2 groups for its own
-processes and for workers. This needs three things: cgroup v2 without cgroup v1 beside it, the controllers `cpu` and
-`memory` in the raylet's parent group, and write permission there. In a container all three are missing by default.
-Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
+With resource isolation (options since Ray 2.45, in effect since Ray 2.50) the raylet creates cgroup v2 groups for its
+own processes and for workers. This needs three things: cgroup v2 without cgroup v1 beside it, the controllers `cpu`
+and `memory` in the raylet's parent group, and write permission there. In a container all three are missing by
+default. Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
 
 ## Confirm
 - `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
@@ -24,7 +25,7 @@ slice, reserve more memory for Ray's own processes (`ray start --system-reserved
 
 ## Not this when
 - the raylet died later for another reason (`raylet-died`).
-- only the advice to enable isolation appears: since 2.56 Ray prints it after every sudden death of a worker.
+- only the advice to enable isolation appears: Ray 2.56 and later print it after every sudden death of a worker.
 """
 
 from __future__ import annotations

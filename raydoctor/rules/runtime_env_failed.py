@@ -18,7 +18,7 @@ invalid, `ray.init` fails before anything starts.
 
 ## Confirm
 - `runtime_env_agent.log` of the node has one `Failed to create runtime env {…}` per attempt, then `giving up` (up to
-  2.40 `don't retry any more`). Later requests show `Runtime env already failed`.
+  Ray 2.40 `don't retry any more`). Later requests show `Runtime env already failed`.
 - `runtime_env_setup-<job>.log` has the whole output of the tool.
 - Run the same command by hand on that node: what matters is that node's network, disk, compiler and Python, not your
   machine's.

@@ -2,8 +2,8 @@
 
 ## What you see
 - `RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
-  timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`).
-- The error arrives after three attempts, so after three times the limit. raydoctor reports a setup that has been
+  timeout in the runtime_env config.` (up to Ray 2.10: `Failed due to timeout; check runtime_env setup logs`).
+- The error arrives after three attempts, which take three times the limit. raydoctor reports a setup that has been
   running for more than a minute as a warning: it has not failed yet, or the driver ended first.
 
 ## Why

@@ -14,8 +14,8 @@ credentials for S3 are missing. Ray retries the write, and logs the error each t
 ## Confirm
 - Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on the node of the error, as Ray's
   user.
-- raylet.out: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless spilling
-  is configured.
+- `raylet.out`: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless
+  spilling is configured.
 - For S3, `python -c 'import boto3, smart_open'` in Ray's environment on every node fails if a package is missing.
 
 ## Fix

@@ -1,8 +1,8 @@
 """The object store holds only a fraction of the data, so Ray spills most of it to disk.
 
 ## What you see
-The job succeeds, but slowly. raylet.out contains `Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.` From 2 GiB
-on, the driver prints the same line each time the total doubles.
+The job succeeds, but slowly. `raylet.out` contains `Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.` From 2
+GiB on, the driver prints the same line each time the total doubles.
 
 ## Why
 When the objects in scope do not fit into the store, Ray writes some of them to disk, and reads these back when they

@@ -304,7 +304,7 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     )
     return (
         Remedy(
-            f"Fix the line at which {hung.name} hangs: {hung.place}" if hung.place else f"Take two stacks of {hung.name} to see where it hangs",
+            f"Fix the line at which {hung.name} hangs: {hung.place}" if hung.place else f"Take two stacks of {hung.name}() to see where it hangs",
             steps or take_stacks,
             doc=_DOC,
         ),

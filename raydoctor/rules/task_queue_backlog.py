@@ -1,9 +1,10 @@
 """So many tasks are queued that the cluster needs a long time to run them.
 
 ## What you see
-The raylet's memory grows, and so does the time to schedule a task. raylet.out contains `More than 1000 tasks are queued
-for scheduling on this node. This can slow down the raylet.` (`… queued in this node. This can cause slow down.` up to
-Ray 2.40), or `Starting too many worker processes for a single type of task. Worker process startup is being throttled`.
+The raylet's memory grows, and so does the time to schedule a task. `raylet.out` contains `More than 1000 tasks are
+queued for scheduling on this node. This can slow down the raylet.` (`… queued in this node. This can cause slow
+down.` up to Ray 2.40), or `Starting too many worker processes for a single type of task. Worker process startup is
+being throttled`.
 
 ## Why
 Usual causes:

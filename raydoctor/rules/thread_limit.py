@@ -8,10 +8,10 @@ for thread 7 of 64` or `can't start new thread`. Running workers abort with the 
 retry: Resource temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
-Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits the
-threads of a container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle
-worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130 (2.9) to
-350 (2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
+Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits
+the threads of a container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An
+idle worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130
+(Ray 2.9) to 350 (Ray 2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
 
 ## Confirm
 Compare the number of threads with the limits, on that node:

@@ -3,9 +3,9 @@
 ## What you see
 - The controller prints `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch
   attempt encountered the following failure:`, and `The worker group startup timed out after 30.0 seconds waiting for
-  8 workers` (2.41 and later).
-- Or the controller prints `Insufficient cluster resources to launch training workers` (2.49 and later), with what the
-  group requires and what the cluster has.
+  8 workers` (Ray 2.41 and later).
+- Or the controller prints `Insufficient cluster resources to launch training workers` (Ray 2.49 and later), with what
+  the group requires and what the cluster has.
 - Train V1 raises `TimeoutError: Placement group creation timed out` after 100 s, or Ray Tune warns every minute that
   `Training has not started` or `No trial is running`.
 
@@ -34,7 +34,7 @@ If the cluster must grow first, raise the limit:
 
 ## Not this when
 - a later attempt started its workers.
-- the controller logged whether it retries or gives up (2.49 and later): `train-worker-failed` then reports the
+- the controller logged whether it retries or gives up (Ray 2.49 and later): `train-worker-failed` then reports the
   timeout, with the resources requested.
 - the reason is known (`infeasible-request`, `cluster-starved`): the report then lists it as the root.
 """

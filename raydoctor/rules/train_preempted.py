@@ -1,11 +1,11 @@
 """Nodes of a Ray Train run were preempted: the cloud or an operator reclaimed them while ranks ran there.
 
 ## What you see
-The controller logs `PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (2.57 and later), or
+The controller logs `PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (Ray 2.57 and later), or
 `[FailurePolicy]` with `Source: preemption`. The driver gets `PreemptionError: Training was interrupted by node
-preemption (preempted_ranks=[1], drain_timed_out=False)` (2.58 and later). Older versions print only the error of a
-rank: `The actor died because its node has died`, followed by `the actor's node was preempted:` with the reason (2.31
-and later).
+preemption (preempted_ranks=[1], drain_timed_out=False)` (Ray 2.58 and later). Older versions print only the error of
+a rank: `The actor died because its node has died`, followed by `the actor's node was preempted:` with the reason (Ray
+2.31 and later).
 
 ## Why
 The cloud reclaims spot and preemptible machines after a notice of 30 s to 2 min. The autoscaler or `ray drain-node`
@@ -14,7 +14,7 @@ other ranks wait for them in their next collective operation.
 
 ## Confirm
 - The text after `the actor's node was preempted:`, or the notice of the cloud provider, names the reason.
-- gcs_server.out contains `Set node to be draining` (2.40 and later) and then the node's death reason
+- `gcs_server.out` contains `Set node to be draining` (Ray 2.40 and later) and then the node's death reason
   `AUTOSCALER_DRAIN_PREEMPTED`.
 - The controller's log contains `Checkpoint successfully created at:` between the notice and the end if the run saved
   its work.

@@ -4,9 +4,9 @@
 `ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on …
 was started with: …`. `ray drain-node`, `ray status` and the job client compare only the Ray versions: `Ray version
 mismatch: cluster has Ray version 2.40.0 but local Ray version is 2.60.0`. If the versions are far apart, the driver
-fails before it can compare them. Against a newer cluster, a driver older than 2.55 then fails with `ConnectionError:
-Could not read 'temp_dir' from GCS. Did GCS start successfully?`. Against an older cluster, a driver of 2.54 or newer
-fails with `No node info found matching attributes`.
+fails before it can compare them. Against a newer cluster, a driver older than Ray 2.55 then fails with
+`ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?`. Against an older cluster, a driver
+of Ray 2.54 or newer fails with `No node info found matching attributes`.
 
 ## Why
 Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its

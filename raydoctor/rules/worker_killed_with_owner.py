@@ -2,8 +2,8 @@
 
 ## What you see
 Several workers exit within milliseconds with `Worker exits with an exit code 1. The process receives a SIGTERM.` Just
-before, `raylet.out` records `Killing leased worker because its owner died` (2.52+) or `The leased worker … is killed
-because the owner process … died` (up to 2.51).
+before, `raylet.out` records `Killing leased worker because its owner died` (Ray 2.52 and later) or `The leased worker
+… is killed because the owner process … died` (up to Ray 2.51).
 
 ## Why
 The process that submits a task owns its result. When the owner process dies, the result cannot be used any more, so Ray

@@ -1,8 +1,8 @@
 """A node started many more worker processes than it has CPUs.
 
 ## What you see
-The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been started on node: …`, and from 2.48 on `which
-is 4x the maximum expected startup concurrency (6)`.
+The driver prints `(raylet) WARNING: 24 PYTHON worker processes have been started on node: …`, and from Ray 2.48 on
+`which is 4x the maximum expected startup concurrency (6)`.
 
 ## Why
 Ray starts one process per actor, and another one for each task that waits in `ray.get`: such a task releases its CPU

@@ -2,8 +2,8 @@
 
 ## What you see
 `Some workers of the worker process(451) have not registered within the timeout. The process is still alive, probably
-it's hanging during start.` Ray then starts another worker. Since 2.55 it gives up after several attempts
-(`RaySystemError: … Failed to startup worker after retrying 5 times`). Before 2.55 tasks wait forever.
+it's hanging during start.` Ray then starts another worker. Since Ray 2.55 it gives up after several attempts
+(`RaySystemError: … Failed to startup worker after retrying 5 times`). Before Ray 2.55 tasks wait forever.
 
 ## Why
 Before a worker registers, it starts Python, runs `sitecustomize` and `.pth` files, and imports Ray. The limit is

@@ -4,11 +4,11 @@
 `WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 1. The process receives a SIGTERM.`
 
 ## Why
-On SIGTERM a Ray worker exits cleanly and records the signal. Ray itself sends SIGTERM when the worker's owner, job or node
-goes away, and records that in `raylet.out` first. Without such a record the signal has another sender: `kill` or `pkill`
-by a person or a clean-up script, a batch system at its time limit (Slurm's `scancel`, LSF), systemd, or Kubernetes ending
-the pod. The raylet's `DisconnectClient: sending SIGTERM to pgid=…` (2.50+) *follows* every disconnect: it is clean-up,
-never the cause.
+On SIGTERM a Ray worker exits cleanly and records the signal. Ray itself sends SIGTERM when the worker's owner, job or
+node goes away, and records that in `raylet.out` first. Without such a record the signal has another sender: `kill` or
+`pkill` by a person or a clean-up script, a batch system at its time limit (Slurm's `scancel`, LSF), systemd, or
+Kubernetes ending the pod. The raylet's `DisconnectClient: sending SIGTERM to pgid=…` (Ray 2.50 and later) *follows*
+every disconnect: it is clean-up, never the cause.
 
 ## Confirm
 - Several workers of one node ended within a second: the whole container or machine was being stopped.

@@ -7,10 +7,10 @@
 
 ## Why
 `ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on
-this machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through
-`ray.init(address="local")`, if the entrypoint starts the program with a new environment (`env -i`,
-`subprocess.run(env={…})`), or in a container or nested shell that does not pass the variable on. The program then runs
-on the resources of one machine, and its logs are in another session.
+this machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. The job does not use this address if it calls
+`ray.init(address="local")`, if its entrypoint starts the program with a new environment (`env -i`,
+`subprocess.run(env={…})`), or if a container or nested shell does not pass the variable on. The program then runs on
+the resources of one machine, and its logs are in another session.
 
 `/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a
 cluster dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another
@@ -113,7 +113,7 @@ def _of_jobs(local: list[Event]) -> Finding:
     ]
     one = len(local) == 1
     return Finding(
-        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(ids)} started {'its' if one else 'their'} own local Ray "
+        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(map(repr, ids))} started {'its' if one else 'their'} own local Ray "
         "instead of joining the cluster",
         tuple(Link(e, "the job's program started a local Ray") for e in local[:3]),
         explains=tuple(Entity("choice-of-cluster", i) for i in ids),
