@@ -16,10 +16,6 @@ from raydoctor.model import text as _text
 from raydoctor.render import markdown
 from raydoctor.render import rules as render
 
-_SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
-_CLASS = r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded)"
-_MESSAGE = re.compile(rf"(?=.*[A-Z])(?:.*\w{{2}}.* .*\w{{2}}.*|{_CLASS})")
-"""A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
 _COMMON = 5
 """A literal that more rules look for says little about one of them."""
 _GENERIC = 40
@@ -53,7 +49,7 @@ def index(rules: Sequence[Rule]) -> str:
     names = {rule.name for rule in rules}
     by_message: dict[str, list[str]] = {}
     for rule in rules:
-        for message in messages(rule):
+        for message in render.messages(rule):
             by_message.setdefault(message, []).append(f"`{rule.name}`")
     rows = (
         f"| {markdown.code(message.replace('|', '¦'))} | {', '.join(_rules_of(message, by_message))} |"
@@ -85,16 +81,9 @@ A *symptom* is what the program saw.
 {rules}"""
 
 
-def messages(rule: Rule) -> list[str]:
-    """Messages and exceptions that the page quotes below "What you see"."""
-    seen = rule.doc.partition("## What you see")[2].partition("\n## ")[0]
-    spans = (" ".join(span[0].strip("` \n").split()) for span in _SPAN.finditer(seen))
-    return list(dict.fromkeys(span for span in spans if _MESSAGE.fullmatch(span)))
-
-
 def _rules_of(message: str, by_message: Mapping[str, list[str]]) -> Iterable[str]:
     """Those whose pages quote the message. A bare exception leads also to those that quote it with a text."""
-    if "." in message or not re.fullmatch(_CLASS, message):
+    if "." in message or not re.fullmatch(render.CLASS, message):
         return by_message[message]
     name = _without_module(message)
     found = (
@@ -126,7 +115,7 @@ def _blocks(part: str) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     """Text in which `<` outside of code does not begin a tag."""
-    ends = [0, *(n for span in _SPAN.finditer(text) for n in span.span()), len(text)]
+    ends = [0, *(n for span in render.SPAN.finditer(text) for n in span.span()), len(text)]
     parts = [text[start:end] for start, end in pairwise(ends)]
     return "".join(p if n % 2 else p.replace("<", "&lt;") for n, p in enumerate(parts))
 
@@ -144,7 +133,10 @@ def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
     """Commands that search the logs by hand."""
     parts: list[str] = []
     for title, signals in render.sorted_signals(rule, searched(rule, users)):
-        lines = [f"{command}   # {files}" for command, files in render.commands(rule, signals)]
+        found = list(render.commands(rule, signals))
+        if not parts:
+            found += render.other_commands(rule, found)
+        lines = [f"{command}   # {files}" for command, files in found]
         parts += [f"## {title}", markdown.fence("\n".join(lines), language="bash")]
     if any("DRIVER_OUTPUT" in part for part in parts):
         parts.append("Replace `DRIVER_OUTPUT` with the file that holds the driver's output.")
@@ -175,7 +167,7 @@ def searched(rule: Rule, users: Mapping[str, int]) -> list[Signal]:
     if not any(s.find in text for s in shown):
         shown = [*_exceptions(rule, text), *shown]
     others = [s for s in specific if s.symptom and users[s.find] <= _COMMON]
-    seen = " ".join(messages(rule))
+    seen = " ".join(render.messages(rule))
     ranked = enumerate(dict.fromkeys(s.find for s in (*shown, *others)))
     literals = [f for n, f in ranked if n < _SEARCHES or (f in quoted and f.strip() in seen)]
     return [
@@ -205,4 +197,8 @@ def _example(rule: Rule) -> list[str]:
         shown = [text[:_EXAMPLE_WIDTH] + "…" * (len(text) > _EXAMPLE_WIDTH) for text in lines]
         if content.strip():
             parts += [f"`{path}`", markdown.fence("\n".join(shown))]
+    if any(path.startswith("live/") for path in example.files):
+        parts.append(
+            "The files in `live/` are tables that `raydoctor collect` writes while the cluster runs."
+        )
     return parts

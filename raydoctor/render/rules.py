@@ -41,6 +41,14 @@ _ORDINARY = (
 )
 """Records of healthy sessions, and the beginnings of all exceptions: searches for them find everything."""
 _PLACEHOLDER = "DRIVER_OUTPUT"
+SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
+CLASS = r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded)"
+_MESSAGE = re.compile(rf"(?=.*[A-Z])(?:.*\w{{2}}.* .*\w{{2}}.*|{CLASS})")
+"""A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
+_VARIES = re.compile(r"…|\d[\d.,]*|<[^<>]*>|\{[^{}]*\}?|'[a-z]?\b|['\"`]|\bN\b")
+"""What differs between two records of a message that a page quotes, or cannot be quoted for a shell."""
+_ELSEWHERE = re.compile(r"kubectl|sacct|HTTP clients")
+"""Words of a sentence about the output of another tool."""
 _LETTERS = 8
 """Letters that a literal must have, unless it reports a failure: ` MiB, ` is in too many lines."""
 
@@ -175,9 +183,10 @@ def _signals(rule: Rule) -> Page:
     page: Page = []
     for title, signals in sorted_signals(rule, filter(is_specific, rule.looks_for)):
         page += [line((title, "strong"))]
+        found = list(commands(rule, signals))
+        found += other_commands(rule, found) if not page[1:] else ()
         page += [
-            line((command, "code"), (f"   # {files}", "dim"), indent=2)
-            for command, files in commands(rule, signals)
+            line((command, "code"), (f"   # {files}", "dim"), indent=2) for command, files in found
         ]
         page.append(())
     if any(_PLACEHOLDER in plain_line(each) for each in page):
@@ -244,6 +253,43 @@ def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]
             f"grep -{'r' * bool(files)}F{flag} -e {shlex.quote(literal)} {' '.join(places)}",
             ", ".join([*shown, *(["…"] if len(files) > _FILES else [])]),
         )
+
+
+def other_commands(rule: Rule, found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """A search for each message below "What you see" that none of these commands finds."""
+    literals = [shlex.split(command)[shlex.split(command).index("-e") + 1] for command, _ in found]
+    for item in _seen(rule):
+        for message in () if _ELSEWHERE.search(item) else _quoted(item):
+            text = message.lower()
+            if re.fullmatch(CLASS, message) or any(
+                each.strip().lower() in text for each in literals
+            ):
+                continue
+            longest = max(_VARIES.split(message), key=len).strip().lstrip("])},.;: ")
+            if sum(map(str.isalpha, longest)) <= _LETTERS:
+                continue
+            literals.append(longest)
+            if "kernel log" in item:
+                yield f"sudo dmesg -T | grep -F -e {shlex.quote(longest)}", "the node's kernel log"
+            else:
+                places = f"/tmp/ray/session_latest/logs/ {_PLACEHOLDER}"
+                yield f"grep -rF -e {shlex.quote(longest)} {places}", "any log"
+
+
+def messages(rule: Rule) -> list[str]:
+    """Messages and exceptions that the page quotes below "What you see"."""
+    return list(dict.fromkeys(message for item in _seen(rule) for message in _quoted(item)))
+
+
+def _seen(rule: Rule) -> list[str]:
+    """The bullets and paragraphs below "What you see"."""
+    section = rule.doc.partition("## What you see")[2].partition("\n## ")[0]
+    return [item for part in section.strip().split("\n\n") for item in items(part.split("\n"))]
+
+
+def _quoted(item: str) -> Iterator[str]:
+    spans = (" ".join(span[0].strip("` \n").split()) for span in SPAN.finditer(item))
+    return (span for span in spans if _MESSAGE.fullmatch(span))
 
 
 def _from_a_word(signal: Signal) -> tuple[str, str]:

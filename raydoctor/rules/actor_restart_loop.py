@@ -2,8 +2,8 @@
 
 ## What you see
 - The actor answers for a moment after every restart.
-- Calls with `max_task_retries=-1` do not return while restarts are left. Ray 2.50 and later print `Task Trainer.step
-  failed. There are infinite retries remaining …`.
+- Calls with `max_task_retries=-1` do not return while restarts are left. Ray 2.50 and later print `Task … failed.
+  There are infinite retries remaining …`.
 - `ActorDiedError … because its worker process has died` after the last restart.
 
 ## Why

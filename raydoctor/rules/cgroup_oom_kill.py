@@ -1,8 +1,9 @@
 """A worker was killed, its cgroup counted an OOM kill, and the kernel log is not readable.
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a
-container (or as a user) without access to the kernel log. No log line names the killed process.
+- Ray reports `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any
+  SIGKILL.
+- You have no access to the kernel log (in a container, or as a user), and no other log names the killed process.
 
 ## Why
 A process needed memory that its cgroup, or the machine, no longer had, and the kernel killed it. The kernel log records

@@ -1,10 +1,11 @@
 """A GPU kernel failed (illegal memory access, device-side assert), or the GPU itself failed.
 
 ## What you see
-The program raises `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert triggered`,
-or torch prints it in `Process group watchdog thread terminated with exception: CUDA error: …`. The process then aborts
-(`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`. The kernel log may contain
-`NVRM: Xid (PCI:…): 31`. AMD's runtime prints `Memory access fault by GPU node-N`.
+- The program raises `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert
+  triggered`, or torch prints it in `Process group watchdog thread terminated with exception: CUDA error: …`. The
+  process then aborts (`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`.
+- AMD's runtime prints `Memory access fault by GPU node-N`.
+- The kernel log may contain `NVRM: Xid (PCI:…): 31`.
 
 ## Why
 A GPU kernel accessed an address outside its memory, or a check in the kernel failed: usually an index is out of range

@@ -1,8 +1,8 @@
 """A node died while it was in use.
 
 ## What you see
-Tasks and actors fail with `NodeDiedError` or `The actor died because its node has died`. The GCS's log contains `Node
-is dead because the health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
+Tasks and actors fail with `NodeDiedError` or `… because its node has died`. The GCS's log contains `Node is dead
+because the health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
 
 ## Why
 The GCS checks the health of each raylet every 3 s. After five failed checks (each waits up to 10 s) it marks the node

@@ -2,9 +2,9 @@
 
 ## What you see
 - The driver gets `WorkerCrashedError` or `ActorDiedError`.
-- The process's core log, its `.err` and the driver's output (`(Trainer pid=812) [… C 812 830] task_receiver.cc:213:
-  …`) have a line of level `C`: `Check failed: <expression>`. Since Ray 2.49 the line also contains `An unexpected
-  system state has occurred. You have likely discovered a bug in Ray`. A native stack follows.
+- The process's core log, its `.err` and the driver's output contain a line of level `C` (fatal): `Check failed:
+  <expression>`. Since Ray 2.49 the line also contains `An unexpected system state has occurred. You have likely
+  discovered a bug in Ray`. A native stack follows.
 
 ## Why
 Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:

@@ -1,10 +1,10 @@
 """Serve replaced an HTTP proxy because the proxy was not ready in time.
 
 ## What you see
-`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to Ray 2.10) of a `ProxyActor`: `The
-actor is dead because it was killed by ray.kill`. `logs/serve/controller_*.log` contains `Proxy actor readiness check
-for proxy on … didn't complete in 5.0s` (Ray 2.20 and later) or `Didn't receive ready check response for proxy … after
-5.0s` (Ray 2.9), then `Shutting down the unhealthy proxy and starting a new one`.
+`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to Ray 2.10) of a `ProxyActor`: ``The
+actor is dead because it was killed by `ray.kill` ``. `logs/serve/controller_*.log` contains `Proxy actor readiness
+check for proxy on … didn't complete in 5.0s` (Ray 2.20 and later) or `Didn't receive ready check response for proxy …
+after 5.0s` (Ray 2.9), then `Shutting down the unhealthy proxy and starting a new one`.
 
 ## Why
 A proxy has five seconds to import its modules, bind its port and answer. Then the controller kills it and starts

@@ -3,9 +3,10 @@
 ## What you see
 `RuntimeError: Deploying application … failed`, or `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`.
 `logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health
-check response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests to
-such a replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it. `serve status`
-shows `The deployment failed to start 3 times in a row` or `A replica's health check failed`.
+check response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests
+to such a replica fail with ``ActorDiedError … because it was killed by `ray.kill` ``: Serve killed the replica to
+replace it. `serve status` shows `The deployment failed to start 3 times in a row` or `A replica's health check
+failed`.
 
 ## Why
 - Constructor: `__init__` (or `reconfigure`) raised an exception. Serve tries three times per replica, then marks the

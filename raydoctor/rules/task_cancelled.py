@@ -2,7 +2,7 @@
 
 ## What you see
 `ray.get` raises `ray.exceptions.TaskCancelledError: Task: TaskID(…) was cancelled.`, alone or as
-`RayTaskError(TaskCancelledError): ray::f() …`.
+`RayTaskError(TaskCancelledError): ray::…`.
 
 ## Why
 `ray.cancel(ref)` was called on the task, or on the task that had submitted it (`recursive=True` is the default). An

@@ -4,8 +4,8 @@
 The controller logs `PreemptionWatcher: preemption detected` with nodes, ranks and a deadline (Ray 2.57 and later), or
 `[FailurePolicy]` with `Source: preemption`. The driver gets `PreemptionError: Training was interrupted by node
 preemption (preempted_ranks=[1], drain_timed_out=False)` (Ray 2.58 and later). Older versions print only the error of
-a rank: `The actor died because its node has died`, followed by `the actor's node was preempted:` with the reason (Ray
-2.31 and later).
+a rank: `… because its node has died`, followed by `the actor's node was preempted:` with the reason (Ray 2.31 and
+later).
 
 ## Why
 The cloud reclaims spot and preemptible machines after a notice of 30 s to 2 min. The autoscaler or `ray drain-node`
