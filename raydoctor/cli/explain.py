@@ -27,8 +27,8 @@ Examples:
 def command(rule: str | None, form: str, folder: str | None, verbose: bool) -> int:
     """Explain a rule."""
     from raydoctor.diagnosis import plugins
+    from raydoctor.render import rule_pages, terminal
     from raydoctor.render import rules as render
-    from raydoctor.render import terminal
 
     if rule is None:
         from raydoctor.cli import rules
@@ -42,7 +42,9 @@ def command(rule: str | None, form: str, folder: str | None, verbose: bool) -> i
     if form == "json":
         options.print_text(render.rule_json(found))
     else:
-        options.print_page(render.rule_page(found, terminal.width_of(sys.stdout)))
+        users = rule_pages.users_of(plugins.catalogue(folder).rules)
+        signals = rule_pages.searched(found, users)
+        options.print_page(render.rule_page(found, terminal.width_of(sys.stdout), signals))
     return 0
 
 

@@ -27,10 +27,15 @@ _EXAMPLE_WIDTH = 240
 def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """(file name, text) of every page: one per rule, then the index."""
     names = {rule.name for rule in rules}
-    users = Counter(find for rule in rules for find in {s.find for s in rule.looks_for})
+    users = users_of(rules)
     for rule in rules:
         yield f"{rule.name}.md", page(rule, names, users)
     yield "index.md", index(rules)
+
+
+def users_of(rules: Iterable[Rule]) -> Counter[str]:
+    """How many rules look for each literal."""
+    return Counter(find for rule in rules for find in {s.find for s in rule.looks_for})
 
 
 def page(rule: Rule, names: set[str], users: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -125,14 +126,14 @@ def _heading(rule: Rule) -> dict[str, Any]:
 # ---------------------------------------------------------------- one rule
 
 
-def rule_page(rule: Rule, width: int) -> Page:
-    """A rule's page: its text, literals to search for, remedies and an example."""
+def rule_page(rule: Rule, width: int, searched: Iterable[Signal]) -> Page:
+    """A rule's page: its text, searches for these signals, remedies and an example."""
     head = line(
         *((rule.name, "rule"), "  severity: ", (rule.severity, rule.severity)),
         (f"; tier: {rule.tier} ({TIERS[rule.tier]})", "dim"),
     )
     page = [head, (), *_prose(rule.doc, width)]
-    page += _signals(rule)
+    page += _signals(rule, searched)
     page += _remedies(rule, width)
     page += _example(rule)
     return page
@@ -179,9 +180,9 @@ def items(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def _signals(rule: Rule) -> Page:
+def _signals(rule: Rule, searched: Iterable[Signal]) -> Page:
     page: Page = []
-    for title, signals in sorted_signals(rule, filter(is_specific, rule.looks_for)):
+    for title, signals in sorted_signals(rule, searched):
         page += [line((title, "strong"))]
         found = list(commands(rule, signals))
         found += other_commands(rule, found) if not page[1:] else ()
@@ -297,12 +298,12 @@ def _from_a_word(signal: Signal) -> tuple[str, str]:
 
     A literal without its first letter (`ersion mismatch`) is in both spellings, but looks like a mistake.
     """
-    before = signal.sample.partition(signal.find)[0]
     if not signal.find[:1].islower() or signal.find not in signal.sample:
         return "", signal.find
+    before = signal.sample.partition(signal.find)[0]
     if before.endswith("'"):
         return "", signal.find.partition(" ")[2]
-    half = re.findall(r"[A-Za-z]*$", before)[0]
+    half = before[len(before.rstrip(string.ascii_letters)) :]
     return ("i", half.lower() + signal.find) if half else ("", signal.find)
 
 

@@ -94,7 +94,7 @@ NOT_HOSTILE = {
     "read.kubernetes.documents._IGNORED": "tried at one place only",
     "read.prefilter._HITS": "the output of rg, which puts the numbers first",
     "read/index.py:204": "the patterns of rules",
-    "render.rule_pages._SPAN": "the pages of rules",
+    "render.rules.SPAN": "the pages of rules",
 }
 """Patterns that no text of another user meets as `slow` tries them, and why."""
 

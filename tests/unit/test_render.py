@@ -349,7 +349,7 @@ def test_next_step_names_the_subject_and_quotes_the_path() -> None:
     text = text_of(spaced)
     assert "raydoctor explain ray-oom-kill" in text
     command = "story cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7 '/tmp/my logs'"
-    assert f"raydoctor {command}\n" in f"{text}\n"  # its explanation does not fit the line
+    assert f"raydoctor {command}   # every line about worker train" in text
     assert "Next:" not in page.plain(report.render(spaced, onward=False))
 
 
@@ -528,7 +528,7 @@ def test_rule_pages_are_printable(doc: str, content: str) -> None:
         judge=_nothing,
         doc=doc,
     )
-    assert_shows(page.plain(rules.rule_page(rule, 80)))
+    assert_shows(page.plain(rules.rule_page(rule, 80, rule.looks_for)))
     assert_shows(page.plain(rules.catalogue([rule], 80)))
     assert_shows(rules.catalogue_markdown([rule]))
     json.loads(rules.rule_json(rule))
