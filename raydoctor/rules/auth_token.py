@@ -234,7 +234,7 @@ def _mode(place: str) -> Remedy:
         f"Enable tokens in {place}: ray start enables them for the cluster, but with an explicit address a driver does "
         "not read the token file otherwise",
         (
-            "export RAY_AUTH_MODE=token   # before the driver, on the head's machine without further steps",
+            "export RAY_AUTH_MODE=token   # before the driver, on the machine of the head without further steps",
         ),
         since=(2, 52),
         doc=_DOC,

@@ -428,16 +428,6 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a worker that has used up its files notices it only at its end",
-        {
-            **QUIET_LOGS,
-            f"logs/worker-{_W}-01000000-398.err": "[2026-11-21 10:44:03,929 E 398 398] logging.cc:118: Unhandled exception: "
-            "NSt10filesystem16filesystem_errorE. what(): filesystem error: directory iterator cannot open directory: Too many "
-            "open files [/proc]\n",
-        },
-        says=("pid 398",),
-    ),
-    Example(
         "the raylet cannot open files for a worker, and exits",
         {
             "logs/raylet.out": _STARTED + _WORKERS + _FATAL,
@@ -447,6 +437,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
         severity="critical",
+    ),
+    Example(
+        "a worker that has used up its files notices it only at its end",
+        {
+            **QUIET_LOGS,
+            f"logs/worker-{_W}-01000000-398.err": "[2026-11-21 10:44:03,929 E 398 398] logging.cc:118: Unhandled exception: "
+            "NSt10filesystem16filesystem_errorE. what(): filesystem error: directory iterator cannot open directory: Too many "
+            "open files [/proc]\n",
+        },
+        says=("pid 398",),
     ),
     Example(
         "Ray cannot store the error of a task that used up the files of its worker",

@@ -171,7 +171,7 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
             f"Enlarge the object store: one of {size(wanted)} holds all the data, and a smaller one already helps",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size}   # on every node, plus your other options; a smaller value where memory is short",
+                    "ray start --object-store-memory={size}   # on every node, plus your other options. A smaller value where memory is short",
                     size=wanted,
                 ),
                 paste.python(

@@ -33,8 +33,8 @@ def test_memory_makes_ray_start_fewer_tasks() -> None:
     """Ray counts 14 GiB of memory: the 0.68 GiB that a task held would let 20 start."""
     remedy = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[0]
     assert remedy.title == (
-        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing (1.36 GiB planned for "
-        "each), and the other processes leave 2.24 GiB of the 3.20 GiB that Ray allows"
+        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing (allow for 1.36 "
+        "GiB each), and the other processes leave 2.24 GiB of the 3.20 GiB that Ray allows"
     )
     assert "memory=9557 * 1024**2" in remedy.steps[0]
     assert "num_cpus=4)" in remedy.steps[1]

@@ -79,7 +79,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
             f"Correct the name and version of {wanted}, or set the index that has it",
             (
                 paste.shell(
-                    "pip download --no-deps {requirement}   # on the node, with Ray's Python and the same index",
+                    "pip download --no-deps {requirement}   # on the node, with the Python that Ray uses and the same index",
                     requirement=wanted,
                 ),
                 paste.python(
