@@ -238,7 +238,7 @@ def hung(document: Document, code: int, notes: Iterable[str]) -> ToolResult:
     items: list[tuple[str, Row]] = [
         ("groups", _group(group, rows[number])) for number, group in enumerate(document["groups"])
     ]
-    for name in ("early", "open", "working"):
+    for name in ("early", "open", "working", "drivers"):
         items += [("others", _other(each, name)) for each in document[name]]
     items += [("gaps", _gap(each)) for each in document["gaps"]]
     return ToolResult("hung", head, [*items, *noted(notes)])

@@ -154,9 +154,8 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
             return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True, None
         code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
         if capture is not None:
-            gap = _unexplained(driver, event)
             log = _written(stream, run_options.path)
-            _tried(lambda: _report(capture, driver.started_at, run_options, gap, log), run_options)
+            _tried(lambda: _report(capture, driver, event, run_options, log), run_options)
         return code, False, driver
 
 
@@ -164,7 +163,7 @@ def _unended(event: WaitEnd) -> str:
     return "reached its time limit" if event.why == "timeout" else "was interrupted"
 
 
-def _unexplained(driver: Driver, event: WaitEnd) -> Gap:
+def _unexplained(driver: Driver, event: WaitEnd, doing: str) -> Gap:
     """What is missing from a report on this driver without a diagnosis: it did not end well."""
     from raydoctor.model.values import Gap
 
@@ -173,9 +172,29 @@ def _unexplained(driver: Driver, event: WaitEnd) -> Gap:
         return Gap("why the program failed", why, "Read the end of its output, and its exit calls.")
     return Gap(
         "why the program had not ended",
-        f"it {_unended(event)}, and nothing of what was collected is known to hang",
+        f"it {_unended(event)}, and nothing of what was collected is known to hang{doing and f'. {doing}'}",
         "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
     )
+
+
+_DOING = 3
+"""Largest number of tasks and drivers of which a report says what they did at a time limit."""
+
+
+def _doing(capture: Capture) -> str:
+    """What unfinished tasks and the drivers did when they were sampled: `load (pid 812) sleeps`."""
+    from raydoctor.case import Case
+    from raydoctor.read import live
+    from raydoctor.waits.hung import hung
+
+    case = Case(live.of_capture(capture, []))
+    if not case.of("live.samples"):
+        return ""
+    found = hung(case, sampled_after=_SAMPLED_AFTER)
+    waits = [*found.early, *(each.hung for each in found.open), *found.working]
+    said = {(each.work.name, each.summary): each for each in waits}
+    shown = [*list(said.values())[: _DOING - 1], *found.drivers[:1]]
+    return "; ".join(f"{each.work.label} {each.summary}" for each in shown)
 
 
 def _opened(log: str) -> BinaryIO:
@@ -394,26 +413,38 @@ def _report_caught(driver: Driver, run_options: _RunOptions, log: str) -> None:
         _emit(replace(report, diagnoses=found, unexplained=(), gaps=()), run_options)
 
 
-def _report(capture: Capture, since: float, run_options: _RunOptions, gap: Gap, log: str) -> None:
+def _report(
+    capture: Capture, driver: Driver, event: WaitEnd, run_options: _RunOptions, log: str
+) -> None:
     """Diagnose, and print the report to standard error: standard output belongs to the driver.
 
-    `gap`: what the report misses if it has no diagnosis. `log`: the file with the driver's output; empty if
-    it cannot be read.
+    `log`: the file with the driver's output; empty if it cannot be read.
     """
     from dataclasses import replace
 
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
+    from raydoctor.redact.report import scrub
 
     with capture, read_with_progress(capture):
         if log:
             add_driver_log(capture, run_options.path, log)
         catalogue = _catalogue(run_options.folder)
-        report = run(capture, since=since, catalogue=catalogue, detailed=run_options.form == "html")
+        report = run(
+            capture,
+            since=driver.started_at,
+            catalogue=catalogue,
+            detailed=run_options.form == "html",
+            has_failed=event.why == "ended",
+        )
+        doing = "" if event.why == "ended" else _doing(capture)
+        (gap,) = scrub((_unexplained(driver, event, doing),), capture.secrets)
     # The driver's cluster is the one meant, and `gap` says how the driver ended.
     others = tuple(each for each in report.gaps if each.about not in ("clusters", "end"))
-    report = replace(report, gaps=others if report.diagnoses else (gap, *others))
+    if report.diagnoses and doing:
+        gap = replace(gap, why=doing, hint="", optional=True)
+    report = replace(report, gaps=(gap, *others) if doing or not report.diagnoses else others)
     _emit(report, run_options)
 
 

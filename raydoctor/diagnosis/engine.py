@@ -115,11 +115,13 @@ def run(  # noqa: PLR0913 - each has a default
     catalogue: Catalogue | None = None,
     strict: bool = False,
     detailed: bool = False,
+    has_failed: bool = False,
 ) -> Report:
     """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
 
     Without a catalogue, the rules are raydoctor's own and those of installed packages. A rule that raises
     becomes a gap, unless `strict`. `detailed`: with a timeline, and with the lines around the evidence.
+    `has_failed`: the program's exit code shows that it failed, so that its output alone is evidence.
     """
     began = time.monotonic()
     catalogue = catalogue or plugins.catalogue()
@@ -132,7 +134,7 @@ def run(  # noqa: PLR0913 - each has a default
     gaps += driver_output.gaps_of(case, now, since, capture.path)
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
-    if any(c.is_claimed for c in candidates):
+    if not has_failed and any(c.is_claimed for c in candidates):
         unfinished: list[Gap] = []
         everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
         if not unfinished:

@@ -53,7 +53,14 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
         page.append(
             line((f"… and {len(view.found.groups) - _GROUPS} more: see --format json", "dim"))
         )
-    page += [*_builds(view), *_early(view), *_open(view), *_working(view), *_missing(view, width)]
+    page += [
+        *_builds(view),
+        *_early(view),
+        *_open(view),
+        *_working(view),
+        *_drivers(view),
+        *_missing(view, width),
+    ]
     return [*page, line((verdict(view), "strong"))]
 
 
@@ -134,7 +141,11 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         return f"No hang found in what could be inspected: {count}."
     tasks = sum(each.hung.work.kind != "driver" for each in found.open)
     if not found.unfinished:
-        return "Nothing hangs: no task runs or waits."
+        drivers = len(found.open) - tasks
+        does = "waits" if drivers == 1 else "wait"
+        outside = f"; {_text.plural(drivers, 'driver')} {does} outside Ray" if drivers else ""
+        is_clear = not (found.open or found.drivers)
+        return f"{'Nothing hangs: no task' if is_clear else 'No task'} runs or waits{outside}."
     waiting = f", {tasks:,} of them waiting for work in progress" if tasks else ""
     return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
 
@@ -282,6 +293,14 @@ def _working(view: HungView) -> Page:
     return [head, *columns(_counted(busy, _WORKING), indent=2), ()]
 
 
+def _drivers(view: HungView) -> Page:
+    """What the drivers do of which nothing else is known."""
+    if not view.found.drivers:
+        return []
+    head = line(("Drivers, not known to hang:", "dim"))
+    return [head, *columns(_counted(view.found.drivers, _WORKING), indent=2), ()]
+
+
 def _missing(view: HungView, width: int) -> Page:
     """What could not be inspected, and how to make it readable."""
     page: Page = []
@@ -314,6 +333,7 @@ def to_json(view: HungView) -> str:
             "groups": [_group(g) for g in found.groups],
             "working": [row(each, None) for each in found.working],
             "early": [row(each, None) for each in found.early],
+            "drivers": [row(each, None) for each in found.drivers],
             "open": [{**row(each.hung, None), "may_end": each.ends or None} for each in found.open],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,

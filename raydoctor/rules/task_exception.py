@@ -418,6 +418,7 @@ def _finding(
         *((_repeatable(function, before[0]),) if before and _finds_remains(best) else ()),
         *((misused,) if misused else ()),
         *_left_behind(case, function, best.failure),
+        *filter(None, (misuse.of_module(best.failure.raised),)),
         *_remedies(
             function,
             kind,
@@ -842,6 +843,29 @@ EXAMPLES: tuple[Example, ...] = (
         "WARNING 04-29 00:53:54 [config.py:3] ModuleNotFoundError: No module named 'apex'\n"
         "ERROR 04-29 00:53:54 [core.py:398] falling back: No module named 'apex'\n"
         "ModuleNotFoundError: No module named 'apex'\nepoch 2\n",
+    ),
+    console(
+        "a task that returns more values than it declares",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::cut() (pid=389, ip=10.0.0.2)\n"
+        "ValueError: Task returned 4 objects, but num_returns=2.\n",
+        logs=QUIET_LOGS,
+        says=("Return 2 values", "@ray.remote(num_returns=4)"),
+    ),
+    console(
+        "a method of a concurrent actor installs a signal handler",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::Fit.run() (pid=389, ip=10.0.0.2)\n"
+        '  File "/app/fit.py", line 12, in run\n    signal.signal(signal.SIGTERM, self.stop)\n'
+        "ValueError: signal only works in main thread of the main interpreter\n",
+        logs=QUIET_LOGS,
+        says=("Install the handler in __init__",),
+    ),
+    console(
+        "a constant of a module that only the driver set",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError(TypeError): ray::read() (pid=389, ip=10.0.0.2)\n"
+        '  File "/app/read.py", line 7, in read\n    return open(paths.MASTER_DIR + name)\n'
+        "TypeError: unsupported operand type(s) for +: 'NoneType' and 'str'\n",
+        logs=QUIET_LOGS,
+        says=("Pass paths.MASTER_DIR to the task", "Trace why read"),
     ),
     console(
         "three equal failures, and a task that depended on one of them",

@@ -26,7 +26,7 @@ from raydoctor.waits.kinds import kind
 from raydoctor.waits.kinds.catalog import WAITS, Kind, WaitCode
 from raydoctor.waits.kinds.frames import EVENT_LOOP
 from raydoctor.waits.kinds.kind import Verdict
-from raydoctor.waits.kinds.specifics import watched_peers
+from raydoctor.waits.kinds.specifics import FORK, watched_peers
 
 _STATES: Mapping[str, Kind] = {
     "PENDING_ARGS_AVAIL": "arguments",
@@ -167,6 +167,8 @@ class HungReport(NamedTuple):
     min_age: float = MIN_AGE
     is_stalled: bool = False
     """Whether nothing that runs makes progress."""
+    drivers: tuple[Hung, ...] = ()
+    """The drivers that are in none of these lists: they run, or wait on purpose or not for long."""
 
     @property
     def is_conclusive(self) -> bool:
@@ -218,6 +220,8 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     early = [each for each in others if each.work.id not in listed and _is_early(each)]
     listed |= {each.work.id for each in early}
     working = [each for each in others if each.work.id not in listed and _is_at_work(each, min_age)]
+    rest = listed | {each.work.id for each in working}
+    drivers = [each for each in others if _is_driver_seen(each) and each.work.id not in rest]
     stuck = graph.stuck(inside | listed, waits)
     runs = {name for name, each in judged.items() if each.work.runs and each.work.kind != "driver"}
     least = min_age if sampled_after is None else max(SETTLED, sampled_after)
@@ -231,6 +235,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         _open_waits(waiting, judged, callers, stuck),
         min_age,
         runs <= stuck,
+        _oldest_first(map(_hung, drivers)),
     )
 
 
@@ -247,6 +252,10 @@ class _Judged(NamedTuple):
     """Whether nothing but a call of its actor can end its wait."""
     soon: bool = False
     """Whether it would hang by itself if it had waited for longer."""
+
+
+def _is_driver_seen(judged: _Judged) -> bool:
+    return judged.work.kind == "driver" and judged.verdict is not None
 
 
 def _is_at_work(judged: _Judged, min_age: float) -> bool:
@@ -274,7 +283,7 @@ def _is_open(judged: _Judged, min_age: float) -> bool:
     if does.kind == "async-blocked" and _polls(work.process, does):
         return is_old  # between its naps, its event loop may run other coroutines, or not
     is_meant = judged.by_call or work.kind == "driver" or does.is_open or work.peers is not None
-    return is_meant and _rested(does, work) >= min_age and not _polls(work.process, does)
+    return is_meant and _rested_itself(does, work) >= min_age and not _polls(work.process, does)
 
 
 def _naps(verdict: Verdict) -> bool:
@@ -289,6 +298,14 @@ def _wakes_soon(verdict: Verdict, min_age: float) -> bool:
 def _rested(verdict: Verdict, work: UnfinishedTask) -> float:
     """Seconds that it has waited, at most its age where the idle time is unknown."""
     return verdict.rested if verdict.rested is not None else work.age
+
+
+def _rested_itself(verdict: Verdict, work: UnfinishedTask) -> float:
+    """The same, but of a driver without its children, which may wake up again and again in vain."""
+    if work.kind == "driver" and verdict.kind == "subprocess" and verdict.thread and work.process:
+        own = work.process.rest(verdict.thread.tid)
+        return own.seconds if own else 0.0
+    return _rested(verdict, work)
 
 
 def _is_early(judged: _Judged) -> bool:
@@ -333,6 +350,8 @@ def _ends(judged: _Judged) -> str:
         return "" if process is not None and _is_async(process) else "a consumer of its results"
     if verdict.helper:
         return verdict.helper
+    if verdict.kind == "subprocess" and verdict.on.endswith(FORK):
+        return "its child process, a fork in which Ray does not work,"
     if _naps(verdict):
         return _ENDS["subprocess"]
     if judged.work.peers is not None:

@@ -713,6 +713,31 @@ def test_a_driver_outside_of_ray_get(
     assert (young.groups, young.open, len(young.early)) == ((), (), int(ends is None))
 
 
+@pytest.mark.parametrize(
+    ("is_fork", "ends"),
+    [(False, "its child process"), (True, "its child process, a fork in which Ray does not work,")],
+)
+def test_a_driver_whose_children_only_wake_up_is_reported(
+    read: Read, is_fork: bool, ends: str
+) -> None:
+    """A fork that calls Ray waits for ever, and checks for signals every second."""
+    stack = [("Pool.map", "multiprocessing/pool.py", 367, "python"), ("<module>", "main.py", 9, "user")]  # fmt: skip
+    looks = hang.waiting(DRIVER_ROW, below=stack, syscall=202, wchan="futex_do_wait")
+    child = {"pid": 77, "command": "python main.py", "state": "S", "rested_s": 0.1}
+    clues = [{**hang.clues(DRIVER_ROW), "children": [{**child, "is_fork": is_fork}]}]
+    rows = {"tasks": [], "worker_stats": [DRIVER], "samples": looks, "clues": clues}
+    found = read(**rows, rests=[rest(700, 200.0)])
+    assert [wait.ends for wait in found.open] == [ends]
+    assert (
+        render.verdict(render.HungView(found))
+        == "No task runs or waits; 1 driver waits outside Ray."
+    )
+    young = read(**rows, rests=[rest(700, 20.0)])
+    assert (young.open, names(young.drivers)) == ((), ["driver of job 1"])
+    assert "main.py:9" in young.drivers[0].summary
+    assert render.verdict(render.HungView(young)) == "No task runs or waits."
+
+
 @pytest.mark.parametrize(("bundle", "seconds", "counts"), [(99, 300, (1, 0)), (99, 20, (0, 1)), (1, 300, (0, 0))])  # fmt: skip
 def test_a_driver_that_waits_for_a_placement_group(
     read: Read, bundle: int, seconds: int, counts: tuple[int, int]

@@ -31,6 +31,16 @@ open(f"{session}/logs/python-core-driver-0a{pid:054d}_{pid}.log", "w").close()
 open(f"{session}/logs/raylet.out", "w").close()
 sys.exit(9)
 """
+POLLS = """
+import ray, subprocess
+ray.init(log_to_driver=False)
+@ray.remote
+def score(n): return n
+pending = [score.remote(1)]
+ray.get(pending)
+subprocess.Popen(["sleep", "86127"])
+while True: ray.wait(pending)
+"""
 HANGS = """
 import ray, time, subprocess
 ray.init()
@@ -295,6 +305,18 @@ def test_a_driver_that_hangs_is_looked_at_before_it_is_ended(
     assert "KeyboardInterrupt" in err
     assert json.loads(report.read_text())["capture"]["kind"] == "live"
     assert len(cluster.processes("raylet")) == 1
+
+
+@pytest.mark.ray
+def test_what_a_driver_does_that_does_not_end_is_reported(
+    cluster: RealRay, home: dict[str, str]
+) -> None:
+    child = start(*python(POLLS), env=environment(cluster, home))
+    until(lambda: sleepers("86127"))
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=PATIENCE)
+    said = " ".join(err.split())
+    assert "waits in ray.wait for 1 object whose tasks have ended" in said, err
 
 
 @pytest.mark.ray

@@ -103,7 +103,11 @@ def _files(
 def _children(pid: int) -> list[Row]:
     """Its child processes, including those that have exited and were not waited for."""
     rested = rests.of_families(_child_pids(pid))
-    return [_process(child) | {"rested_s": since} for child, since in rested.items()]
+    own = command_line(pid)
+    return [
+        _process(child) | {"rested_s": since, "is_fork": bool(own) and command_line(child) == own}
+        for child, since in rested.items()
+    ]
 
 
 def _child_pids(pid: int) -> list[int]:

@@ -44,6 +44,7 @@ def render(view: HungView, of: str) -> str:
         section("early", "Waiting, but not stuck for long yet", _members(view.found.early)),
         section("open", "Waiting for a long time, not known to hang", _members(words.open_waits(view))),
         section("busy", "Busy for a long time, not known to hang", _members(view.found.working)),
+        section("drivers", "Drivers, not known to hang", _members(view.found.drivers)),
         section("gaps", "Not inspected", gaps(words.gaps(view))),
     ]  # fmt: skip
     looked = _text.plural(view.looked_at, "sampled process", "sampled processes")

@@ -280,6 +280,7 @@ _BODIES: dict[str, _Schema] = {
         groups=_list(_GROUP),
         working=_list(_HUNG),
         early=_list(_HUNG),
+        drivers=_list(_HUNG),
         open=_list(_HUNG),
         unfinished=_WHOLE,
         looked_at=_WHOLE,

@@ -178,8 +178,14 @@ def _children(process: SampledProcess) -> list[Row]:
     ]
 
 
+FORK = "(a fork of it)"
+"""Of a child process that runs its parent's program. No fork can use its parent's connection to Ray."""
+
+
 def process_name(row: Row) -> str:
-    """`pid 812 (sleep 100)`."""
+    """`pid 812 (sleep 100)`; a process that runs its parent's program is a fork of it."""
+    if row.get("is_fork"):
+        return f"pid {row.get('pid')} {FORK}"
     command = " ".join(str(row.get("command") or "").split())
     short = cut(command, _COMMAND)
     return f"pid {row.get('pid')} ({short})" if short else f"pid {row.get('pid')}"

@@ -17,9 +17,18 @@ _RELATIVE = pattern(r"^\[Errno 2\] [^:]{1,80}: '(?P<path>[^'/~:][^':]{0,300})'$"
 _DIRECT = pattern(
     r" cannot be (?:called|instantiated) directly\. .{0,300}'(?:__main__\.)?(?P<call>[\w.]{1,200})\.remote\(\)'"
 )
+_RETURNED = pattern(
+    r"^Task returned (?:(?P<count>\d{1,9}) objects, but num_returns=(?P<asked>\d{1,9})"
+    r"|more than num_returns=(?P<least>\d{1,9}) objects)\.?\s*$"
+)
+_CONSTANT = pattern(
+    r"(?<![\w.])(?P<module>[a-z_]\w{0,100})\.(?P<name>[A-Z][A-Z0-9_]{1,100})\b(?!\()"
+)
+_NOT_MODULES = ("self", "cls")
 _READ_ONLY = pattern(r"\bread-only\b")
 _ENV_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _OBJECTS_DOC = "https://docs.ray.io/en/latest/ray-core/objects.html"
+_ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
 _NUMPY_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
 
 
@@ -37,14 +46,39 @@ def in_worker(case: Case, raised: Raised | None) -> Remedy | None:
             ("array = array.copy()   # before the line that changes it",),
             doc=_NUMPY_DOC,
         )
-    return _call(raised) or _reference(
-        raised,
-        Remedy(
-            "Fetch the references with ray.get first: Ray replaces only references that are arguments themselves, "
-            "none inside a list, dict or object",
-            ("values = ray.get(references)   # in the task, before the line that uses them",),
-            doc=_OBJECTS_DOC,
+    return (
+        _call(raised)
+        or _returned(raised)
+        or _signal(raised)
+        or _reference(
+            raised,
+            Remedy(
+                "Fetch the references with ray.get first: Ray replaces only references that are arguments themselves, "
+                "none inside a list, dict or object",
+                ("values = ray.get(references)   # in the task, before the line that uses them",),
+                doc=_OBJECTS_DOC,
+            ),
+        )
+    )
+
+
+def of_module(raised: Raised | None) -> Remedy | None:
+    """For a constant of a module that is None in a worker: the driver may have set it."""
+    if raised is None or "NoneType" not in raised.message or not raised.frames:
+        return None
+    found = _CONSTANT.search(raised.code)
+    if found is None or found["module"] in _NOT_MODULES:
+        return None
+    return Remedy(
+        f"Pass {found[0]} to the task as an argument if the driver sets it: each worker imports {found['module']} "
+        "anew, without what the driver assigned",
+        (
+            paste.python(
+                "task.remote(ARGUMENTS, {constant:name})   # or set it in the task, before the first use",
+                constant=found[0],
+            ),
         ),
+        doc=_OBJECTS_DOC,
     )
 
 
@@ -102,6 +136,36 @@ def _file(case: Case, raised: Raised) -> Remedy | None:
         "the worker runs",
         ('ray.init(runtime_env={"working_dir": FOLDER})   # or send the folder that contains it',),
         doc=_ENV_DOC,
+    )
+
+
+def _returned(raised: Raised) -> Remedy | None:
+    """A task that returns another number of values than it declares."""
+    found = _RETURNED.match(raised.message) if raised.name == "ValueError" else None
+    if found is None:
+        return None
+    asked, count = found["asked"] or found["least"], found["count"] or "COUNT"
+    return Remedy(
+        f"Return {asked} values, or declare as many as the function returns",
+        (
+            f"@ray.remote(num_returns={count})   # a task",
+            f"@ray.method(num_returns={count})   # a method of an actor",
+        ),
+        doc=_OBJECTS_DOC,
+    )
+
+
+def _signal(raised: Raised) -> Remedy | None:
+    """A signal handler that a method of a concurrent actor installs."""
+    if raised.name != "ValueError" or not raised.message.startswith(
+        "signal only works in main thread"
+    ):
+        return None
+    return Remedy(
+        "Install the handler in __init__, and use no async methods: with max_concurrency or concurrency groups, Ray "
+        "runs the actor's methods outside the main thread, and all code of an async actor",
+        ("signal.signal(number, handler)   # in __init__ of the actor",),
+        doc=_ACTORS_DOC,
     )
 
 
