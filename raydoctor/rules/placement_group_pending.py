@@ -492,6 +492,13 @@ def _less_strict(
         )
 
 
+_OF_TUNE = (
+    "tune.with_resources(trainable, tune.PlacementGroupFactory([{{{bundle}}}] * {times}))"
+    "   # or: if Ray Tune made the group"
+)
+"""Tune's own strategy is PACK."""
+
+
 def _smaller(
     strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
 ) -> Iterator[Remedy]:
@@ -517,16 +524,19 @@ def _smaller(
     kept = f"keep {strategy}, and request" if strategy.startswith("STRICT_") else "request"
     for number, (each, times, why) in enumerate(choices):
         if times:
+            filled = {
+                "bundle": [paste.python("{n}: {v:g}", n=n, v=v) for n, v in each.items()],
+                "times": times,
+                "strategy": strategy or "PACK",
+            }
             verb = f"Or {kept}" if number else f"{kept[0].upper()}{kept[1:]}"
             yield Remedy(
                 f"{verb} {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {why}",
                 (
                     paste.python(
-                        "placement_group([{{{bundle}}}] * {times}, strategy={strategy})",
-                        bundle=[paste.python("{n}: {v:g}", n=n, v=v) for n, v in each.items()],
-                        times=times,
-                        strategy=strategy or "PACK",
+                        "placement_group([{{{bundle}}}] * {times}, strategy={strategy})", **filled
                     ),
+                    *((paste.python(_OF_TUNE, **filled),) if filled["strategy"] == "PACK" else ()),
                 ),
                 doc=_DOC,
             )
@@ -717,6 +727,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "'ranks' (PACK, 4 × 1 CPU)",
             "no node has room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPUs and runs nothing",
+            'tune.with_resources(trainable, tune.PlacementGroupFactory([{"CPU": 1}] * 3))',
         ),
     ),
     Example(
