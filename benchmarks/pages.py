@@ -1,4 +1,4 @@
-"""The pages of all fixtures in a browser: size, console messages, requests, overflow at 1280 and 390 pixels.
+"""The pages of all fixtures in a browser: size, messages, requests, overflow, overlaps at 1280 and 390 px.
 
     python -m benchmarks.pages            # all fixtures, some minutes
     python -m benchmarks.pages oom        # fixtures with such a name
@@ -33,6 +33,20 @@ _OUTSIDE = """[...document.querySelectorAll('body *')].filter(e => {
     return box.width && (box.right > innerWidth + 1 || box.left < -1);
 }).map(e => e.tagName + ' ' + e.textContent.slice(0, 60))"""
 
+_OVERLAPS = """[...document.querySelectorAll('.chart svg')].filter(e => e.clientWidth).flatMap(svg => {
+    const frame = svg.getBoundingClientRect();
+    const boxes = [...svg.querySelectorAll('text')].map(e => [e, e.getBoundingClientRect()]);
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1.5
+        && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3.5;
+    const found = boxes.filter(([, b]) => b.left < frame.left - 1 || b.right > frame.right + 8)
+        .map(([e]) => 'cut: ' + e.textContent);
+    boxes.forEach(([e, a], n) => boxes.slice(n + 1).forEach(([f, b]) => {
+        if (meet(a, b)) found.push(e.textContent + ' | ' + f.textContent);
+    }));
+    return found;
+})"""
+"""Texts of charts that cover each other, or that their chart cuts."""
+
 
 def problems(tab: Browser, page: Path) -> Iterator[str]:
     """What is wrong with a page."""
@@ -48,6 +62,8 @@ def problems(tab: Browser, page: Path) -> Iterator[str]:
             yield f"{width}: the page is {wide} wide"
         if outside := tab.value(_OUTSIDE):
             yield f"{width}: outside: {outside[:3]}"
+        if overlaps := tab.value(_OVERLAPS):
+            yield f"{width}: texts of a chart overlap: {overlaps[:3]}"
 
 
 def written(fixture: Path, folder: Path) -> Iterator[Path]:

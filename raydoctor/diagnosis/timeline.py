@@ -147,8 +147,9 @@ def _add_processes(draft: _Draft) -> None:
             continue
         exit_, pid = exits.get(worker), ledger.pids.get(worker)
         names = case.names.get(worker, ())
-        name = f"{names[-1] if names else 'worker'} (pid {pid})" if pid else f"worker {worker[:8]}"
-        name = exit_.label if exit_ else name
+        ran = names[-1] if names else case.actor(case.actor_of_worker(worker)).class_name
+        name = f"{ran or 'worker'} (pid {pid})" if pid else f"{ran or 'worker'} {worker[:8]}"
+        name = exit_.label if exit_ and (exit_.names or not ran) else name
         if (rank := ranks.get(str(pid))) is not None:
             name = f"rank {rank}: {name}"
         node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
@@ -165,6 +166,8 @@ def _lane_of(draft: _Draft, event: Event) -> str:
             return entity.value
     if event.kind == "gcs.sigterm":
         return CLUSTER
+    if event.kind == "job.finished" and ids.driver_of_job(event["job"]) in draft.lanes:
+        return ids.driver_of_job(event["job"])
     if event.kind.startswith("kube.") and (pod := draft.pods.node(draft.pods.pod_of(event))):
         return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:

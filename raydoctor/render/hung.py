@@ -93,9 +93,10 @@ def _capital(sentence: str) -> str:
 
 
 def _cycle(group: HungGroup) -> str:
-    """`Deadlock: A.ping (pid 4) → B.pong (pid 5) → A.ping (pid 4) wait for each other`."""
-    labels = " → ".join([h.work.label for h in (*group.cycle, group.first)])
+    """`Deadlock: A.ping (pid 4), B.pong (pid 5) and A.get wait for each other`."""
     alone = len({h.work.actor or h.work.id for h in group.cycle}) == 1
+    names = [h.work.label for h in group.cycle]
+    labels = " → ".join([*names, group.first.work.label]) if alone else _text.join_names(names, 6)
     how = "waits for itself" if alone else "wait for each other"
     guess = "" if group.exact else " (inferred from the calls and references that they hold)"
     behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""

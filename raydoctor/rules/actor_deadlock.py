@@ -158,9 +158,10 @@ def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
 
 
 def _headline(labels: Sequence[str], *, alone: bool) -> str:
-    """`Deadlock: A → B → A wait for each other`."""
-    how = "waits for a call to itself" if alone else "wait for each other"
-    return f"Deadlock: {' → '.join([*labels, labels[0]])} {how}"
+    """`Deadlock: A and B wait for each other`, `Deadlock: A.add → A.get → A.add waits for a call to itself`."""
+    if alone:
+        return f"Deadlock: {' → '.join([*labels, labels[0]])} waits for a call to itself"
+    return f"Deadlock: {evidence.join_names(labels, 6)} wait for each other"
 
 
 def _cycles(blocked: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stuck]]:
@@ -393,14 +394,13 @@ EXAMPLES: tuple[Example, ...] = (
                 parent_task_id=sample.task_id(2),
             )
         ),
-        says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
+        says=("OrderBook (pid 801) and RiskDesk (pid 802) wait for each other", "1 call queued"),
     ),
     Example(
         "live: the same, proven by the objects that both wait for",
         _proven(),
         says=(
-            "OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)",
-            "wait for each other",
+            "OrderBook.buy (pid 801), RiskDesk.check (pid 802) and OrderBook.price wait for each other",
         ),
     ),
     Example(

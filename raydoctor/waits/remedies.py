@@ -26,7 +26,7 @@ class _Fix(NamedTuple):
 _OF_KIND: Mapping[Kind, _Fix] = {
     "socket": _Fix(
         "Set a timeout on the connection",
-        ("requests.get(url, timeout=30)            # or sock.settimeout(30), the client's own timeout=",),
+        ("requests.get(url, timeout=30)            # or sock.settimeout(30), or the timeout of your client",),
     ),
     "lock": _Fix(
         "Release the lock on every path, acquire it once per thread or make it an RLock, and never hold it "

@@ -28,7 +28,8 @@ from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, U
 from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Source, Tier
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
-from raydoctor.render.html import axis, curves, document, flame, fragment, markup, timeline
+from raydoctor.render.html import axis, curves, document, flame, fragment, graph, markup, timeline
+from raydoctor.render.html import report as report_page
 from raydoctor.render.html.report import render
 from raydoctor.render.page import line
 from raydoctor.render.report import gist, telling
@@ -140,12 +141,13 @@ def test_each_colour_of_a_notebook_is_readable_on_its_own_ground() -> None:
 @settings(deadline=None)
 def test_the_axis_keeps_the_order_and_stays_in_the_chart(seconds: list[float]) -> None:
     times = sorted(AT + each for each in seconds)
-    scale = axis.axis(times)
-    assert scale is not None
-    places = [scale.x(each) for each in times]
-    assert places == sorted(places)
-    assert axis.LEFT <= places[0] <= places[-1] <= axis.WIDTH - axis.RIGHT + 0.01
-    assert all(p.right >= p.left for p in scale.pieces)
+    for layout in axis.LAYOUTS:
+        scale = axis.axis(times, layout)
+        assert scale is not None
+        places = [scale.x(each) for each in times]
+        assert places == sorted(places)
+        assert layout.left <= places[0] <= places[-1] <= layout.width - layout.right + 0.01
+        assert all(p.right >= p.left for p in scale.pieces)
 
 
 def test_the_axis_leaves_out_a_quiet_night() -> None:
@@ -245,7 +247,7 @@ def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
         for n in range(NODES)
         for at in range(10)
     )
-    section = curves.section(Timeline(lanes, (), readings), None)
+    section = curves.section(Timeline(lanes, (), readings), ())
     assert section is not None
     assert section.count("<figure>") == 8
     assert section.count("<tr>") >= NODES
@@ -256,7 +258,7 @@ def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
 def test_one_reading_has_a_chart_only_near_its_limit(used: float, charts: int) -> None:
     lanes = (Lane("n", "node", "node 10.0.0.2"),)
     readings = (UsageReading("n", "disk", "/tmp", AT, used, 10e9, 9.5e9),)
-    section = curves.section(Timeline(lanes, (), readings), None)
+    section = curves.section(Timeline(lanes, (), readings), ())
     assert (section or "").count("<figure>") == charts
 
 
@@ -400,13 +402,70 @@ def test_marks_that_differ_share_no_count() -> None:
     assert "period" not in section, "moments are no period"
 
 
+def drawing(section: str, name: str) -> str:
+    """The chart for broad or for narrow screens."""
+    found = re.search(rf'<svg class="{name}".*?</svg>', section, re.DOTALL)
+    assert found
+    return found[0]
+
+
+def test_a_chart_for_narrow_screens_has_names_above_bars_and_words_within_it() -> None:
+    name = "train (pid 390) with a long name"
+    marks = [TimelineMark("n", "death", "exits: the reason is long", AT + n) for n in (0, 5, 10)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", name),), tuple(marks)))
+    drawn = drawing(section, "narrow")
+    assert f">{name}</text>" in drawn
+    name_y = float(re.findall(r'class="name" x="[\d.]+" y="([\d.]+)"', drawn)[0])
+    (bar_y,) = map(float, re.findall(r'class="bar" d="M[\d.]+ ([\d.]+)H', drawn))
+    words = [float(y) for y in re.findall(r'class="word[^"]*" x="[\d.]+" y="([\d.]+)"', drawn)]
+    assert words
+    assert all(name_y + 10 < y < bar_y for y in words)
+    grounds = re.findall(r'"ground" x="(-?[\d.]+)" y="[\d.]+" width="([\d.]+)"', drawn)
+    spans = [(float(x), float(x) + float(width)) for x, width in grounds]
+    assert all(one >= 0 and other <= axis.NARROW.width + 8 for one, other in spans)
+
+
+def test_a_second_exact_edge_hides_a_guess() -> None:
+    guess, exact = graph._Edge("a", "b", " guess"), graph._Edge("a", "b", "")
+    for edges in ([guess, exact], [exact, guess]):
+        assert list(graph._alone(edges)) == [exact]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["run it alone: call f(…)", "with the same values"], "Run it alone: call f(…) with the same values"),
+        (["ray.get returns it, or", "ask for it"], "ray.get returns it, or ask for it"),
+        (["Use less", "Or add a node"], "Use less. Or add a node"),
+    ],
+)  # fmt: skip
+def test_advice_in_several_lines_is_one_paragraph(lines: list[str], said: str) -> None:
+    assert report_page._advice(lines) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [("one two three", "one two three"), ("one two threefour", "one two …"), ("x" * 60, "x" * 13 + "…")],
+)  # fmt: skip
+def test_an_excerpt_ends_with_a_word(line: str, shown: str) -> None:
+    assert report_page._excerpt(line, 14) == shown
+
+
+def test_a_chart_without_a_sign_is_below_the_evidence() -> None:
+    assert not timeline.has_signs(Timeline((), (TimelineMark("n", "start", "joins", AT),)))
+    assert timeline.has_signs(Timeline((), (TimelineMark("n", "sign", "fails", AT),)))
+
+
 def test_words_above_a_bar_overlap_no_other_words() -> None:
     marks = [TimelineMark("n", "death", f"worker {n} exits for a reason", AT + n) for n in range(9)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
-    grounds = re.findall(r'"ground" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', section)
-    spans = [(float(x), float(x) + float(width)) for x, width in grounds]
-    assert len(spans) > 3
-    assert all(one[1] <= other[0] + 4 for one, other in pairwise(spans))
+    for name, least in (("broad", 4), ("narrow", 2)):
+        grounds = re.findall(
+            r'"ground" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawing(section, name)
+        )
+        spans = [(float(x), float(x) + float(width)) for x, width in grounds]
+        assert len(spans) >= least
+        assert all(one[1] <= other[0] + 4 for one, other in pairwise(spans))
 
 
 def test_a_failure_has_its_words_also_among_many_signs() -> None:
@@ -431,14 +490,15 @@ def test_lanes_that_share_a_row_have_no_bar() -> None:
     lanes += [Lane(f"w{n}", "process", f"worker (pid {n})", "n") for n in range(3)]
     section, _ = timeline.section(Timeline(tuple(lanes), (TimelineMark("n", "end", "ends", AT),)))
     assert "3 other processes" in section
-    assert section.count('class="bar') == 1
+    assert drawing(section, "broad").count('class="bar') == 1
+    assert drawing(section, "narrow").count('class="bar') == 1
 
 
 def test_a_reading_close_to_its_limit_has_two_digits_and_names_the_holders() -> None:
     gib = 1024**3
     held = (("train (pid 7)", 2.8 * gib), ("python a.py (pid 8)", 0.5 * gib))
     reading = UsageReading("n", "memory", "", AT, 3.43 * gib, 4 * gib, 3.4 * gib, held)
-    section = curves.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), (), (reading,)), None)
+    section = curves.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), (), (reading,)), ())
     assert section is not None
     assert "at most 3.43 GiB of 4.00 GiB" in section
     assert "Ray kills at 3.40 GiB" in section

@@ -10,10 +10,29 @@ from typing import NamedTuple
 from raydoctor.model.text import duration, moment
 from raydoctor.render.html.markup import Markup, el, text
 
-WIDTH = 1080.0
-"""Units of a chart's width: about pixels on a wide screen."""
-LEFT, RIGHT = 238.0, 16.0
-"""Margins: the names of lanes, and the last mark."""
+
+class Layout(NamedTuple):
+    """The width of a chart, in units that are about pixels, and what it leaves free at its sides."""
+
+    style: str
+    """The class of its drawing: a screen shows the one that fits."""
+    width: float
+    left: float
+    """Room for the names of lanes; if there is hardly any, they are above their bars."""
+    right: float
+    ticks: int
+    """Times on the axis, at most about."""
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether names are beside their bars."""
+        return self.left > 100
+
+
+LAYOUTS = WIDE, NARROW = (
+    Layout("broad", 1080.0, 238.0, 16.0, 8),
+    Layout("narrow", 344.0, 4.0, 10.0, 4),
+)
 _MOST_BREAKS = 3
 _QUIET = 60.0
 """Seconds that are always drawn in full."""
@@ -21,7 +40,6 @@ _SHARE = 0.45
 """The part of the remaining time that a quiet stretch may take before it is left out."""
 _BREAK = 34.0
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
-_TICKS = 8
 
 
 class AxisPiece(NamedTuple):
@@ -38,6 +56,7 @@ class Axis(NamedTuple):
     """Positions of times."""
 
     pieces: tuple[AxisPiece, ...]
+    layout: Layout
 
     @property
     def begin(self) -> float:
@@ -74,9 +93,10 @@ class Axis(NamedTuple):
         for at, form in self._ticks():
             x = self.x(at)
             yield el("path", {"class": "grid", "d": f"M{x:.1f} 20V{bottom:.0f}"})
-            if x - last > 62:
-                yield el("text", {"x": min(x, WIDTH - 30), "y": 13}, text(moment(at, form)))
-                last = x
+            place = min(max(x, 30.0), self.layout.width - 30)
+            if place - last > 62 or not last:
+                yield el("text", {"x": place, "y": 13}, text(moment(at, form)))
+                last = place
 
     def _ticks(self) -> Iterator[tuple[float, str]]:
         room = sum(p.right - p.left for p in self.pieces if not p.is_break)
@@ -84,16 +104,16 @@ class Axis(NamedTuple):
             span, wide = piece.end - piece.begin, piece.right - piece.left
             if piece.is_break or not span:
                 continue
-            wanted = span / max(1.0, _TICKS * wide / room)
+            wanted = span / max(1.0, self.layout.ticks * wide / room)
             step = next((s for s in _STEPS if s >= wanted), _STEPS[-1])
             form = "%m-%d %H:%M" if step >= 43200 else "%H:%M:%S"
             first = int(piece.begin / step) + 1
-            for n in range(first, first + 2 * _TICKS):
+            for n in range(first, first + 2 * self.layout.ticks):
                 if n * step <= piece.end:
                     yield n * step, form
 
 
-def axis(times: Iterable[float]) -> Axis | None:
+def axis(times: Iterable[float], layout: Layout = WIDE) -> Axis | None:
     """An axis with room for these times; None where there are none."""
     known = sorted(set(times))
     if not known:
@@ -103,15 +123,15 @@ def axis(times: Iterable[float]) -> Axis | None:
     pad = max(drawn * 0.01, 0.5)
     known = [known[0] - pad, *known, known[-1] + pad]
     drawn += 2 * pad
-    scale = (WIDTH - LEFT - RIGHT - _BREAK * len(quiet)) / drawn
-    pieces, begin, left = [], known[0], LEFT
+    scale = (layout.width - layout.left - layout.right - _BREAK * len(quiet)) / drawn
+    pieces, begin, left = [], known[0], layout.left
     for start, stop in [*quiet, (known[-1], known[-1])]:
         right = left + (start - begin) * scale
         pieces.append(AxisPiece(begin, start, left, right, False))
         if stop > start:
             pieces.append(AxisPiece(start, stop, right, right + _BREAK, True))
             begin, left = stop, right + _BREAK
-    return Axis(tuple(pieces))
+    return Axis(tuple(pieces), layout)
 
 
 def _quiet(times: list[float]) -> list[tuple[float, float]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from raydoctor.model.text import cut, joined, moment, plural, size
 from raydoctor.model.timeline import Timeline, TimelineMark, UsageReading
-from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
+from raydoctor.render.html.axis import LAYOUTS, Axis, Layout, axis
 from raydoctor.render.html.markup import Markup, el, folded, join, table
 from raydoctor.render.html.timeline import mark
 
@@ -16,9 +16,9 @@ _CHARTS = 8
 """Charts: the fullest ones; the table has all nodes."""
 _HEIGHT, _TOP = 132.0, 26.0
 _FULL = 0.5
-"""A resource that never held more than this share gets no chart."""
+"""The share of a node's memory from which several readings get a chart."""
 _CLOSE = 0.8
-"""The share of its threshold, or of its limit, from which one reading alone gets a chart."""
+"""The share of its threshold, or of its limit, from which any resource gets a chart."""
 _LISTED = 300
 """Readings in the table; of more, each node's fullest and last one are listed."""
 
@@ -40,8 +40,8 @@ class _Curve(NamedTuple):
         return max(self.readings, key=_share)
 
 
-def section(timeline: Timeline, shared: Axis | None) -> Markup | None:
-    """The charts and their table; None if no reading is close to its limit. `shared`: the timeline's axis."""
+def section(timeline: Timeline, shared: Sequence[Axis]) -> Markup | None:
+    """The charts and their table; None if no reading is close to its limit. `shared`: the timeline's axes."""
     curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
     shown = [c for c in curves if _is_telling(c)][:_CHARTS]
     kills = [m for m in timeline.marks if m.kind == "kill"]
@@ -71,9 +71,9 @@ def _is_close(reading: UsageReading) -> bool:
 
 
 def _is_telling(curve: _Curve) -> bool:
-    """Whether a chart says more than the table: one reading is worth it only close to the limit."""
-    fullest = curve.fullest
-    return _share(fullest) >= _FULL and (len(curve.readings) > 1 or _is_close(fullest))
+    """Whether a chart says more than the table: it does close to a limit, and where memory grew."""
+    fullest, several = curve.fullest, len(curve.readings) > 1
+    return _is_close(fullest) or (fullest.what == "memory" and several and _share(fullest) >= _FULL)
 
 
 def _curves(timeline: Timeline) -> Iterator[_Curve]:
@@ -87,13 +87,13 @@ def _curves(timeline: Timeline) -> Iterator[_Curve]:
 
 
 def _figure(
-    curve: _Curve, kills: Iterable[TimelineMark], shared: Axis | None, number: int
+    curve: _Curve, kills: Sequence[TimelineMark], shared: Sequence[Axis], number: int
 ) -> Markup:
     times = [r.at for r in curve.readings]
-    scale = (
-        shared if shared and any(shared.begin <= t <= shared.end for t in times) else axis(times)
-    )
-    assert scale is not None, "a curve has readings"
+    own = (axis(times, layout) for layout in LAYOUTS)
+    has_place = any(shared[0].begin <= t <= shared[0].end for t in times) if shared else False
+    scales = shared if has_place else [scale for scale in own if scale is not None]
+    scale = scales[0]
     inside = [r for r in curve.readings if scale.begin <= r.at <= scale.end]
     top = max(max(max(r.limit, r.used, r.threshold) for r in inside) * 1.06, 1.0)
     title = f"curve-{number}"
@@ -106,25 +106,49 @@ def _figure(
     shown = _exact(peak)
     said = f"{curve.name}: at most {shown(peak.used)} of {shown(peak.limit)} ({_share(peak):.0%})"
     said += f"; {plural(outside, 'earlier reading')} in the table" if outside else ""
+    own_kills = [m for m in kills if m.lane == curve.node and peak.what == "memory"]
     held = joined([f"{name} {shown(amount)}" for name, amount in peak.holders])
     return el(
         "figure", "",
         el("figcaption", {"id": title}, said),
         el("p", "dim", f"Held most at {moment(peak.at, '%H:%M:%S')}: {held}") if held else None,
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-labelledby": title},
-           el("svg", {
-               "viewBox": f"0 0 {WIDTH:.0f} {_HEIGHT + 8:.0f}", "role": "img", "aria-labelledby": title,
-           },
-              scale.draw(_HEIGHT), *_limits(inside[-1], y), *_line(inside, scale, y),
-              *(mark("kill", scale.x(m.at), _HEIGHT, el("title", "", m.text),
-                     el("path", {"class": "moment", "d": f"M{scale.x(m.at):.1f} {_TOP:.0f}V{_HEIGHT:.0f}"}))
-                for m in kills if m.lane == curve.node and curve.readings[0].what == "memory"
-                and scale.begin <= m.at <= scale.end))),
+           *(_drawn(inside, own_kills, each, y, title) for each in scales)),
     )  # fmt: skip
 
 
-def _limits(last: UsageReading, y: _Level) -> Iterator[Markup]:
-    """The limit, the threshold and zero, with their names in the margin."""
+def _drawn(
+    inside: Sequence[UsageReading],
+    kills: Iterable[TimelineMark],
+    scale: Axis,
+    y: _Level,
+    title: str,
+) -> Markup:
+    layout = scale.layout
+    return el(
+        "svg",
+        {
+            "class": layout.style,
+            "viewBox": f"0 0 {layout.width:.0f} {_HEIGHT + 8:.0f}",
+            "role": "img",
+            "aria-labelledby": title,
+        },
+        scale.draw(_HEIGHT),
+        *_limits(inside[-1], y, layout),
+        *_line(inside, scale, y),
+        *(
+            mark(
+                "kill", scale.x(m.at), _HEIGHT, el("title", "", m.text),
+                el("path", {"class": "moment", "d": f"M{scale.x(m.at):.1f} {_TOP:.0f}V{_HEIGHT:.0f}"}),
+            )
+            for m in kills
+            if scale.begin <= m.at <= scale.end
+        ),
+    )  # fmt: skip
+
+
+def _limits(last: UsageReading, y: _Level, layout: Layout) -> Iterator[Markup]:
+    """The limit, the threshold and zero, with their names in the margin, or beside the limit's line."""
     over = {"memory": "Ray kills at", "disk": "Ray stops writing at"}.get(last.what, "threshold")
     where = "the cgroup's limit" if last.scope.startswith("cgroup") else "limit"
     levels = [(last.limit, where, "limit"), (0.0, "", "zero")]
@@ -133,11 +157,26 @@ def _limits(last: UsageReading, y: _Level) -> Iterator[Markup]:
     lowest, shown = 0.0, _exact(last)
     for amount, name, style in levels:
         place = y(amount)
-        yield el("path", {"class": style, "d": f"M{LEFT:.0f} {place:.1f}H{WIDTH - RIGHT:.0f}"})
+        yield el(
+            "path",
+            {
+                "class": style,
+                "d": f"M{layout.left:.0f} {place:.1f}H{layout.width - layout.right:.0f}",
+            },
+        )
         label = cut(f"{name} {shown(amount)}".strip(), 34)
-        lowest = max(place + 4, lowest + 14)
+        beside = 4 if layout.has_margin else -4 if style != "threshold" else 13
+        lowest = max(place + beside, lowest + 14)
         if lowest <= _HEIGHT + 4:
-            yield el("text", {"class": f"name {style}-name", "x": 0, "y": lowest}, label)
+            yield el(
+                "text",
+                {
+                    "class": f"name {style}-name",
+                    "x": 0 if layout.has_margin else layout.left,
+                    "y": lowest,
+                },
+                label,
+            )
 
 
 def _line(readings: Sequence[UsageReading], scale: Axis, y: _Level) -> Iterator[Markup]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.cluster.samples import SampledFrame
 from raydoctor.model.text import cut, one_line
-from raydoctor.render.html.axis import WIDTH
+from raydoctor.render.html.axis import WIDE
 from raydoctor.render.html.markup import Markup, el
 
 _ROW = 19.0
@@ -37,13 +37,13 @@ def draw(stacks: Iterable[tuple[SampledFrame, ...]], name: str) -> Markup | None
             node.count += 1
     if not root.below:
         return None
-    drawn = list(_frames(root, 0.0, WIDTH, 0))
+    drawn = list(_frames(root, 0.0, WIDE.width, 0))
     depth = max(row for row, _ in drawn) + 1
     return el(
         "svg",
         {
             "class": "flame",
-            "viewBox": f"0 0 {WIDTH:.0f} {depth * _ROW + 2:.0f}",
+            "viewBox": f"0 0 {WIDE.width:.0f} {depth * _ROW + 2:.0f}",
             "role": "img",
             "aria-labelledby": name,
         },

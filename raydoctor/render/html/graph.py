@@ -46,7 +46,7 @@ def draw(group: HungGroup, name: str) -> Markup:
     edges = list(_edges(group, key_of))
     columns = _columns(boxes, edges, group, key_of)
     others = _fold(columns, boxes)
-    drawn = dict.fromkeys(
+    drawn = _alone(
         _Edge(others.get(e.start, e.start), others.get(e.end, e.end), e.style) for e in edges
     )
     places, width, height = _places(columns)
@@ -64,6 +64,16 @@ def draw(group: HungGroup, name: str) -> Markup:
         *(_edge(edge, places, height) for edge in drawn),
         *(_drawn(boxes[key], *places[key]) for key in places),
     )  # fmt: skip
+
+
+def _alone(edges: Iterable[_Edge]) -> Iterable[_Edge]:
+    """One edge between two boxes: a guess only if none of those that it stands for is exact."""
+    found: dict[tuple[str, str], _Edge] = {}
+    for edge in edges:
+        known = found.setdefault((edge.start, edge.end), edge)
+        if "guess" in known.style and "guess" not in edge.style:
+            found[edge.start, edge.end] = edge
+    return found.values()
 
 
 def _boxes(group: HungGroup) -> tuple[dict[str, _Box], dict[str, str]]:

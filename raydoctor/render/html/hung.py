@@ -31,8 +31,7 @@ def render(view: HungView, of: str) -> str:
     when = _text.moment(view.at, "%Y-%m-%d %H:%M:%S %Z")
     parts: list[Child] = [
         el("div", "verdict error" if groups else "verdict ok" if _is_clear(view) else "verdict warning",
-           el("p", "", words.verdict(view)) if groups else None,
-           el("p", "", el("time", "", when)) if when else None,
+           el("p", "", *head) if (head := list(_head(view, when))) else None,
            el("h1", "", title),
            remedies(tuple(remedies_of(groups[0])), 1) if groups else None,
            el("p", "dim", more) if more else None),
@@ -48,7 +47,16 @@ def render(view: HungView, of: str) -> str:
         section("gaps", "Not inspected", gaps(words.gaps(view))),
     ]  # fmt: skip
     looked = _text.plural(view.looked_at, "sampled process", "sampled processes")
-    return frame(title, of, parts, f"raydoctor {__version__} inspected {of}: {looked}.")
+    return frame(
+        title, f"hung work of {of}", parts, f"raydoctor {__version__} inspected {of}: {looked}."
+    )
+
+
+def _head(view: HungView, when: str) -> Iterator[Child]:
+    if view.found.groups:
+        yield from (el("span", "badge error", "HUNG"), " ", words.verdict(view).rstrip("."), " · ")
+    if when:
+        yield el("time", "", when)
 
 
 def _is_clear(view: HungView) -> bool:

@@ -29,6 +29,8 @@ _ALIKE = 3
 _SHOWN = 1
 """Fixes in the result, above the fold; further ones are folded."""
 _RECORD_LINES, _RECORD_WIDTH = 60, 500
+_LONG_WORD = 40
+"""Letters of a word within which an excerpt may be cut."""
 _ROOM = 800_000
 """Characters of records and consequences on a page; those beyond have their headlines and places only."""
 
@@ -53,16 +55,19 @@ def render(report: Report) -> str:
     page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     is_one, unlisted = len(roots) == 1, unlisted_gaps(report)
+    charts = list(_charts(report))
+    evidence = [
+        section(
+            "findings", "Evidence" if is_one else "Evidence and fixes", *_shortened(page), *findings
+        ),
+        section("also", "Also found", _brief(roots[_FULL:])),
+    ]
     parts = [
         _verdict(report, roots),
         section(
             "causes", _below_title(page, roots[0]) if is_one else "Incidents", _tree(page, roots)
         ),
-        *_charts(report),
-        section(
-            "findings", "Evidence" if is_one else "Evidence and fixes", *_shortened(page), *findings
-        ),
-        section("also", "Also found", _brief(roots[_FULL:])),
+        *([*charts, *evidence] if timeline.has_signs(report.timeline) else [*evidence, *charts]),
         section("unexplained", "Errors that no rule explains", _symptoms(report)),
         section("gaps", gaps_title(unlisted), gaps(unlisted)),
     ]
@@ -323,28 +328,38 @@ def remedies(those: Sequence[Remedy], shown: int = 0) -> Markup | None:
 
 def _remedy(remedy: Remedy) -> Markup:
     risk = None if remedy.risk == "safe" else el("span", "badge", remedy.risk)
-    steps = (
-        _code(block) if paste.is_code(block[0]) else el("p", "", *block)
-        for block in paste.blocks(remedy.steps)
-    )
+    blocks = list(paste.blocks(remedy.steps))
+    steps = (_code(block) if paste.is_code(block[0]) else el("p", "", *block) for block in blocks)
+    words = [
+        part
+        for step in remedy.steps
+        if paste.is_code(step)
+        for kind, part in paste.parts(step)
+        if kind == "fill-in" and part[0].isalpha()
+    ]
+    named = join((el("var", "", word) for word in dict.fromkeys(words)), ", ")
+    note = el("p", "dim", "Replace ", named, " first.") if words else None
     link = None
     if remedy.doc.startswith("https://"):
         link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
-    return el("li", "", el("b", "", remedy.title), " ", risk, *steps, link)
+    return el("li", "", el("b", "", remedy.title), " ", risk, *steps, note, link)
 
 
 def _code(block: Sequence[str]) -> Markup:
-    """Lines to paste, with the words that the reader replaces first marked, and named below; or advice."""
+    """Lines to paste, with the words that the reader replaces first marked; or advice."""
     if all(step.startswith("# ") for step in block):
-        return join(el("p", "", step.removeprefix("# ")) for step in block)
-    lines, words = [], []
-    for step in block:
-        parts = list(paste.parts(step))
-        words += [word for kind, word in parts if kind == "fill-in" and word[0].isalpha()]
-        lines.append(join(_PARTS[kind](part) for kind, part in parts if part))
-    named = join((el("var", "", word) for word in dict.fromkeys(words)), ", ")
-    note = el("p", "dim", "Replace ", named, " first.") if words else None
-    return join([el("pre", "code", join(lines, "\n")), note])
+        return el("p", "", _advice([step.removeprefix("# ").strip() for step in block]))
+    lines = (join(_PARTS[kind](part) for kind, part in paste.parts(step) if part) for step in block)
+    return el("pre", "code", join(lines, "\n"))
+
+
+def _advice(lines: Sequence[str]) -> str:
+    """Comments that stand alone, as sentences: a line that begins in lower case continues the one before."""
+    said = lines[0]
+    for line in lines[1:]:
+        said += f" {line}" if line[:1].islower() or said[-1:] in ".:;," else f". {line}"
+    is_word = said.split(" ", 1)[0].isalpha()
+    return f"{said[:1].upper()}{said[1:]}" if is_word else said
 
 
 _PARTS: Mapping[paste.Part, Callable[[str], Child]] = {
@@ -390,8 +405,17 @@ def _record(page: _Page, link: Link) -> Markup | None:
         el("span", "dim", f"\n{_text.uncoloured(after)}") if after else None,
     )  # fmt: skip
     quoted = _text.short_ids(_text.one_line(_text.uncoloured(telling(event, link.shows))))
-    summary = el("code", "", _text.cut(quoted, 200) or "record")
+    summary = el("code", "", _excerpt(quoted, 200) or "record")
     return folded(summary, block, _also(event), name="record")
+
+
+def _excerpt(line: str, most: int) -> str:
+    """A line cut after a word."""
+    shown = _text.cut(line, most)
+    head, _, rest = shown.removesuffix(_text.ELLIPSIS).rpartition(" ")
+    return (
+        shown if shown == line or not head or len(rest) > _LONG_WORD else f"{head} {_text.ELLIPSIS}"
+    )
 
 
 def _also(event: Event) -> Markup | None:
@@ -485,7 +509,7 @@ def _symptoms(report: Report) -> Markup | None:
     items = (
         el("li", "find", el("code", "path", f"{s.file}:{s.line}"),
            f" {s.count:,} records: " if s.count > 1 else " ",
-           el("code", "", _text.cut(_text.first_line(_text.uncoloured(s.text)), _RECORD_WIDTH)))
+           el("code", "", _excerpt(_text.first_line(_text.uncoloured(s.text)), _RECORD_WIDTH)))
         for s in report.unexplained
     )  # fmt: skip
     return el("ul", "symptoms", *items)

@@ -34,30 +34,11 @@
   addEventListener("hashchange", go);
   go();
 
-  // On a narrow screen, a chart begins at its first failure, sign or reading, and its names stay in view;
-  // a wait graph begins at what blocks all others.
+  // On a narrow screen, a wait graph begins at what blocks all others.
+  const right_of = (each) => each.getBoundingClientRect().right;
   for (const chart of all(".chart")) {
     const culprit = chart.querySelector(".box.culprit");
-    if (culprit) {
-      const right_of = (each) => each.getBoundingClientRect().right;
-      chart.scrollLeft = Math.max(0, right_of(culprit) + 60 - right_of(chart));
-    }
-    const left_of = (each) => each.getBoundingClientRect().left;
-    const earliest = (query) => all(query, chart).sort((a, b) => left_of(a) - left_of(b))[0];
-    const first = earliest(":is(.mark.kill, .mark.death, .mark.failure, .mark.silent) > use")
-      || earliest(":is(.mark.sign, .mark.spill, .mark.restart) > use")
-      || earliest(".reading");
-    const svg = chart.querySelector("svg:not(.graph)");
-    if (!svg || chart.scrollWidth <= chart.clientWidth) continue;
-    const names = all(".name", svg);
-    names.forEach((name) => name.parentNode.append(name));
-    chart.addEventListener("scroll", () => {
-      const scale = svg.viewBox.baseVal.width / svg.clientWidth;
-      names.forEach((name) => name.setAttribute("transform", `translate(${chart.scrollLeft * scale} 0)`));
-    });
-    if (first) {
-      chart.scrollLeft = left_of(first) - left_of(chart) - chart.clientWidth * 0.8;
-    }
+    if (culprit) chart.scrollLeft = Math.max(0, right_of(culprit) + 60 - right_of(chart));
   }
 
   // On paper, everything is open but what only a search needs, and records: the line that is quoted is enough.
@@ -89,7 +70,7 @@
       }
     }
     for (const [each, text] of drawn) {
-      const found = words.length > 0 && words.every((word) => text.includes(word));
+      const found = words.length > 0 && each.getClientRects().length > 0 && words.every((word) => text.includes(word));
       each.classList.toggle("hit", found);
       hits += found ? 1 : 0;
     }

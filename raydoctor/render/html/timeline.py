@@ -12,7 +12,7 @@ from typing import NamedTuple
 from raydoctor.model import text as _text
 from raydoctor.model.patterns import pattern
 from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark
-from raydoctor.render.html.axis import LEFT, RIGHT, WIDTH, Axis, axis
+from raydoctor.render.html.axis import LAYOUTS, Axis, axis
 from raydoctor.render.html.markup import Markup, el, folded, join, table
 
 WORDS: Mapping[MarkKind, str] = {
@@ -43,14 +43,18 @@ _NODES, _PROCESSES = 12, 36
 """Nodes and processes with a lane of their own."""
 _TOP, _ROW = 26.0, 22.0
 _ABOVE = 13.0
-"""Height that words above a lane's bar add to it: they hide neither the bar nor the time that it covers."""
+"""Height of words or a name above a lane's bar: they hide neither the bar nor the time that it covers."""
 _BEFORE = 600.0
 """Seconds before the first sign that the chart shows: the job's start is often among them."""
 _NEAR = 11.0
 """Distance within which marks of one kind are one mark."""
+_NAME_LETTER = 6.4
+"""Width of a letter of a lane's name."""
+_NAME_ALONE = 6.0
+"""Height below the name of a lane that has no bar."""
 _LETTER, _CAPITAL = 6.1, 2.4
 """Width of a letter beside a mark, at most, and how much wider a capital is."""
-_CLAUSE = pattern(r"(?=[,:;] )")
+_CLAUSE = pattern(r"(?=[,:;] | because | while | so that )|(?<=\w\.)(?= [A-Z])")
 """Where a text may be cut: never within a word or a number."""
 _NAMED = 5
 """Texts that a merged mark lists."""
@@ -92,15 +96,25 @@ class _Spot(NamedTuple):
         return first if first == last else f"{first} to {last.removeprefix(first[:11])}"
 
 
-def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis | None]:
-    """The chart with its table, and its axis, which other charts share."""
+def has_signs(timeline: Timeline | None) -> bool:
+    """Whether the chart shows more than starts and ends."""
+    return timeline is not None and any(mark.kind in _GRAVE for mark in timeline.marks)
+
+
+def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Sequence[Axis]]:
+    """The chart with its table, and its axis in each layout, which other charts share."""
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
-    scale = axis([m.at for m in shown] + [m.until for m in shown if m.until])
-    if scale is None:
-        return el("p", "dim", "No record of this incident has a time."), None
+    times = [m.at for m in shown] + [m.until for m in shown if m.until]
+    scales = [scale for layout in LAYOUTS if (scale := axis(times, layout)) is not None]
+    if not scales:
+        return el("p", "dim", "No record of this incident has a time."), ()
     rows = list(_rows(timeline.lanes, shown))
-    spots = [(row, _spots(row.marks, scale)) for row in rows]
+    drawn = [
+        (scale, [(row, list(_labels(_spots(row.marks, scale), scale))) for row in rows])
+        for scale in scales
+    ]
+    spots = [(row, [label.spot for label in labels]) for row, labels in drawn[0][1]]
     earlier = [mark for mark in timeline.marks if mark.at < begin]
     note = ""
     if has_findings and not any(mark.kind in _GRAVE for mark in shown):
@@ -111,12 +125,12 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Axis
         )
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
-           _chart(scale, spots)),
-        _legend(spots, scale),
+           *(_chart(scale, lanes) for scale, lanes in drawn)),
+        _legend([label for _, lanes in drawn for _, labels in lanes for label in labels]),
         el("p", "dim", note) if note else None,
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
         _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
-    ]), scale  # fmt: skip
+    ]), scales  # fmt: skip
 
 
 def symbols() -> Markup:
@@ -251,37 +265,48 @@ def _spots(marks: Iterable[TimelineMark], scale: Axis) -> list[_Spot]:
 # ---------------------------------------------------------------- the chart
 
 
-def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, list[_Spot]]]) -> Markup:
-    bottom, drawn = _TOP + 6, []
-    for row, spots in rows:
-        labels = list(_labels(spots, scale))
+def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, Sequence[_Label]]]) -> Markup:
+    bottom, drawn, layout = _TOP + 6, [], scale.layout
+    for row, labels in rows:
         has_words = bool(row.missing) or any(each.words for each in labels)
-        bottom += _ROW + (_ABOVE if has_words else 0)
-        drawn.append(_lane(row, labels, bottom - _ROW / 2, scale))
+        above = _ABOVE if has_words else 0.0
+        if layout.has_margin:
+            bottom += _ROW + above
+            drawn.append(_lane(row, labels, bottom - _ROW / 2, bottom - _ROW / 2 + 4, scale))
+        else:
+            has_bar = not row.is_shared or bool(labels)
+            bottom += _ABOVE + (_ROW + above if has_bar else _NAME_ALONE)
+            name = bottom - (_ROW + above if has_bar else _NAME_ALONE) + 1
+            drawn.append(_lane(row, labels, bottom - _ROW / 2, name, scale))
     bottom += 4
+    name = f"timeline-{layout.style}"
     return el(
         "svg",
-        {"viewBox": f"0 0 {WIDTH:.0f} {bottom:.0f}", "role": "img", "aria-labelledby": "timeline-title"},
-        el("title", {"id": "timeline-title"},
+        {"class": layout.style, "viewBox": f"0 0 {layout.width:.0f} {bottom:.0f}", "role": "img",
+         "aria-labelledby": name},
+        el("title", {"id": name},
            f"Timeline from {_clock(scale.begin)} to {_clock(scale.end)}; the table below has its marks"),
         scale.draw(bottom),
         *drawn,
     )  # fmt: skip
 
 
-def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, scale: Axis) -> Markup:
-    indent = 14 if row.is_process else 0
-    name = _text.cut(_text.one_line(row.name), 37 - indent // 6)
-    begin = scale.x(row.begin) if row.begin is not None else LEFT
-    end = scale.x(row.end) if row.end is not None else WIDTH - RIGHT
+def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, name_y: float, scale: Axis) -> Markup:
+    layout = scale.layout
+    indent = 14 if row.is_process and layout.has_margin else 0
+    room = (layout.left if layout.has_margin else layout.width) - indent
+    name = _text.cut(_text.one_line(row.name), int(room / _NAME_LETTER))
+    begin = scale.x(row.begin) if row.begin is not None else layout.left
+    end = scale.x(row.end) if row.end is not None else layout.width - layout.right
     bar = "bar unknown" if row.missing else "bar"
+    missing = _fitting(_clauses(row.missing), layout.width - layout.left - 6)
     line = el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"})
     return el(
         "g", "lane process" if row.is_process else "lane",
         el("title", "", row.name + (f": {row.missing}" if row.missing else "")),
-        el("text", {"class": "name", "x": indent, "y": y + 4}, name),
+        el("text", {"class": "name", "x": indent, "y": name_y}, name),
         None if row.is_shared else line,
-        join(_words_above(row.missing, LEFT + 6, y, "word")) if row.missing else None,
+        join(_words_above(missing, layout.left + 6, y, "word")) if missing else None,
         *(_mark(each, y) for each in labels),
     )  # fmt: skip
 
@@ -304,17 +329,20 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
 
     Failures get their words first: what led to them may have many marks.
     """
-    taken = LEFT - 20
+    layout = scale.layout
+    taken = layout.left - 20
     placed = []
     for spot in spots:
-        taken = min(max(spot.x, taken + 13), WIDTH - 7)
+        taken = min(max(spot.x, taken + 13), layout.width - 7)
         placed.append((spot, taken))
     worded: dict[int, _Words] = {}
     for is_failure in (True, False):
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
-        ends = [placed[n][1] - 12 for n in own[1:]] + [WIDTH]
+        ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width]
         for n, end in zip(own, ends, strict=False):
-            worded[n] = _placed(*placed[n], end, [w for w in worded.values() if w.text])
+            worded[n] = _placed(
+                *placed[n], end, [w for w in worded.values() if w.text], layout.left
+            )
     for n, (spot, x) in enumerate(placed):
         end = max([x, *(scale.x(m.until) for m in spot.marks if m.until)])
         yield _Label(spot, x, end, worded[n].text, worded[n].at, worded[n].is_before)
@@ -330,15 +358,16 @@ class _Words(NamedTuple):
     end: float
 
 
-def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words]) -> _Words:
+def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words], least: float) -> _Words:
     """The words of a mark, behind it or before it, where no others are."""
-    free = max((each.end for each in others if each.begin < x + 6), default=LEFT)
-    most = min([most, *(each.begin - 8 for each in others if each.begin >= x + 6)])
+    free = max((each.end for each in others if each.begin < x - 6), default=least)
+    behind = [each.begin - 8 for each in others if each.begin >= x - 6]
+    most, edge = min([most, *behind]), min([x + 6, *behind])
     left = max(x - 6, free)
     after = _words(spot, most - left) if left < x + 14 else ""
-    before = _words(spot, x + 6 - free)
+    before = _words(spot, edge - free)
     if len(before) > len(after):
-        return _Words(before, x + 6, True, x + 6 - _wide(before), x + 14)
+        return _Words(before, edge, True, edge - _wide(before), edge + 8)
     return _Words(after, left, False, left, left + 8 + _wide(after))
 
 
@@ -364,6 +393,10 @@ def _words(spot: _Spot, room: float) -> str:
     else:
         kind = WORDS[spot.kind] if spot.kind != "sign" else ""
         choices = [f"{count} {words}".strip() for words in (*_clauses(said[0]), kind, "")]
+    return _fitting(choices, room)
+
+
+def _fitting(choices: Iterable[str], room: float) -> str:
     return next((each for each in choices if _wide(each) <= room), "")
 
 
@@ -395,16 +428,15 @@ def _mark(label: _Label, y: float) -> Markup:
     )
 
 
-def _legend(rows: Sequence[tuple[_LaneRow, list[_Spot]]], scale: Axis) -> Markup:
-    kinds = {spot.kind for _, spots in rows for spot in spots}
+def _legend(labels: Sequence[_Label]) -> Markup:
+    kinds = {label.spot.kind for label in labels}
     items = [
         el("li", "",
            el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
               mark(kind, 0, 0)), " ", word)
         for kind, word in WORDS.items() if kind in kinds
     ]  # fmt: skip
-    shown = (label for _, spots in rows for label in _labels(spots, scale))
-    if any(f"×{label.spot.total:,}" in label.words for label in shown):
+    if any(f"×{label.spot.total:,}" in label.words for label in labels):
         items.append(el("li", "", "×2: two such events at this place"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
