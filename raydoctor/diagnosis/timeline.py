@@ -161,19 +161,20 @@ def _add_processes(draft: _Draft) -> None:
 
 def _lane_of(draft: _Draft, event: Event) -> str:
     """The lane that an event belongs to: the process it names, else the one that wrote it, else its node."""
-    for entity in (*sorted(event.entities), *event.source.entities):
-        if entity.kind == "worker" and entity.value in draft.lanes:
-            return entity.value
+    entities = (*sorted(event.entities), *event.source.entities)
+    named = [entity.value for entity in entities if entity.kind == "worker"]
+    if event.kind == "job.finished":
+        named.insert(0, ids.driver_of_job(event["job"]))
+    if lane := next((each for each in named if each in draft.lanes), ""):
+        return lane
     if event.kind == "gcs.sigterm":
         return CLUSTER
-    if event.kind == "job.finished" and ids.driver_of_job(event["job"]) in draft.lanes:
-        return ids.driver_of_job(event["job"])
     if event.kind.startswith("kube.") and (pod := draft.pods.node(draft.pods.pod_of(event))):
         return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
         return ids.driver_of_job(next(iter(draft.case.ledger.jobs)))
-    named = next((e.value for e in sorted(event.entities) if e.kind == "node"), "")
-    node = event["node"] or event["node_id"] or named or draft.case.node_of(event.source)
+    of = next((e.value for e in sorted(event.entities) if e.kind == "node"), "")
+    node = event["node"] or event["node_id"] or of or draft.case.node_of(event.source)
     if node in draft.lanes:
         return node
     return CLUSTER if event.source.role.startswith("gcs") else _only_node(draft)

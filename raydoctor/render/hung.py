@@ -134,7 +134,8 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
         rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
         moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
-        return f"No hang yet: {count}, and {stuck}. The oldest wait: {oldest.work.label}{since}{moves}."
+        wait = f"The oldest wait{since}: {oldest.work.label} {oldest.summary}{moves}."
+        return f"No hang yet: {count}, and {stuck}. {wait}"
     if not found.is_conclusive:
         waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
         return f"No hang found, but it is not known whether {waits} will end: {count}."

@@ -155,7 +155,7 @@ def _outside(case: Case) -> Finding | None:
     room = _room(case) if not warned else 0.0
     is_set = bool(capacity) and room > capacity
     because = (
-        f", because its directory was set: /dev/shm has {size_of(room)}"
+        f" because this directory was set, although /dev/shm has {size_of(room)}"
         if is_set
         else _because(case, shm, bool(chosen))
     )

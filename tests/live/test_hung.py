@@ -765,7 +765,8 @@ def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> Non
     young = {**LOAD, **hang.since(20)}
     found = read(**together({"tasks": [young]}, in_socket(young)))
     assert (found.groups, found.is_stalled, found.is_conclusive) == ((), True, False)
-    assert render.verdict(render.HungView(found)).endswith("The oldest wait: load (pid 801), 20 s.")
+    said = render.verdict(render.HungView(found))
+    assert "The oldest wait, 20 s: load (pid 801) waits for a socket" in said
     busy = sample.running(9, "busy", {}, **OLD)
     works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
     found = read(**together({"tasks": [young]}, in_socket(young), works))

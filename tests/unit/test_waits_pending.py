@@ -84,7 +84,7 @@ def test_a_wait_of_two_seconds_is_named(
     assert found.is_conclusive is is_conclusive
     said = render.verdict(render.HungView(found))
     assert said.startswith("No hang yet: 1 unfinished task, and none has been stuck for 60 s")
-    assert "The oldest wait: rank" in said
+    assert "The oldest wait, 2.0 s: rank waits for" in said
     assert "2.0 s" in said
 
 
@@ -264,5 +264,6 @@ def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -
     (early,) = found.early
     assert early.summary.endswith("pid 627 runs `python -m pip install -r …`")
     assert render.verdict(render.HungView(found)).endswith(
-        "The oldest wait: f, 75 s; what it waits for ran 3.0 s ago."
+        "The oldest wait, 75 s: f waits for its runtime environment: pid 627 runs "
+        "`python -m pip install -r …`; what it waits for ran 3.0 s ago."
     )

@@ -72,7 +72,7 @@ def _of_session(session: str) -> Iterator[_Content]:
     yield _Content("runtime environments", environments, (environments,))
     rest = [path for path in _children(session) if path not in known and _SPILLED not in path]
     if rest:
-        yield _Content("the rest of the session", session, tuple(rest))
+        yield _Content("other files of the session", session, tuple(rest))
 
 
 def _old_sessions(session: str) -> Iterator[str]:

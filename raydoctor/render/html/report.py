@@ -29,6 +29,8 @@ _ALIKE = 3
 _SHOWN = 1
 """Fixes in the result, above the fold; further ones are folded."""
 _RECORD_LINES, _RECORD_WIDTH = 60, 500
+_FAR = 30
+"""Letters by which a comment moves to be below others."""
 _LONG_WORD = 40
 """Letters of a word within which an excerpt may be cut."""
 _ROOM = 800_000
@@ -337,20 +339,47 @@ def _remedy(remedy: Remedy) -> Markup:
         for kind, part in paste.parts(step)
         if kind == "fill-in" and part[0].isalpha()
     ]
-    named = join((el("var", "", word) for word in dict.fromkeys(words)), ", ")
-    note = el("p", "dim", "Replace ", named, " first.") if words else None
+    note = (
+        el("p", "dim", "Replace ", *_named(list(dict.fromkeys(words))), " first.")
+        if words
+        else None
+    )
     link = None
     if remedy.doc.startswith("https://"):
         link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
     return el("li", "", el("b", "", remedy.title), " ", risk, *steps, note, link)
 
 
+def _named(words: Sequence[str]) -> Iterator[Child]:
+    """`A`, `A and B`, `A, B and C`."""
+    for n, word in enumerate(words):
+        if n:
+            yield " and " if n == len(words) - 1 else ", "
+        yield el("var", "", word)
+
+
 def _code(block: Sequence[str]) -> Markup:
     """Lines to paste, with the words that the reader replaces first marked; or advice."""
     if all(step.startswith("# ") for step in block):
         return el("p", "", _advice([step.removeprefix("# ").strip() for step in block]))
-    lines = (join(_PARTS[kind](part) for kind, part in paste.parts(step) if part) for step in block)
-    return el("pre", "code", join(lines, "\n"))
+    lines = [list(paste.parts(step)) for step in block]
+    wide = max((_width(parts) for parts in lines if parts[-1][1]), default=0)
+    shown = (join(_line(parts, wide)) for parts in lines)
+    return el("pre", "code", join(shown, "\n"))
+
+
+def _line(parts: Sequence[tuple[paste.Part, str]], wide: int) -> Iterator[Child]:
+    """A line whose comment begins below those of other lines, if that is not far away."""
+    own = _width(parts)
+    gap = " " * (wide - own + 3 if wide - own < _FAR else 3)
+    for kind, part in parts:
+        is_beside = kind == "comment" and own and part
+        yield _PARTS[kind](gap + part.lstrip() if is_beside else part) if part else None
+
+
+def _width(parts: Sequence[tuple[paste.Part, str]]) -> int:
+    """Letters before the comment."""
+    return sum(len(part) for kind, part in parts if kind != "comment")
 
 
 def _advice(lines: Sequence[str]) -> str:

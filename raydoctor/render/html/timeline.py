@@ -126,7 +126,7 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Sequ
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
            *(_chart(scale, lanes) for scale, lanes in drawn)),
-        _legend([label for _, lanes in drawn for _, labels in lanes for label in labels]),
+        _legend(drawn),
         el("p", "dim", note) if note else None,
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
         _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
@@ -276,8 +276,8 @@ def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, Sequence[_Label]]]) -> Ma
         else:
             has_bar = not row.is_shared or bool(labels)
             bottom += _ABOVE + (_ROW + above if has_bar else _NAME_ALONE)
-            name = bottom - (_ROW + above if has_bar else _NAME_ALONE) + 1
-            drawn.append(_lane(row, labels, bottom - _ROW / 2, name, scale))
+            name_y = bottom - (_ROW + above if has_bar else _NAME_ALONE) + 1
+            drawn.append(_lane(row, labels, bottom - _ROW / 2, name_y, scale))
     bottom += 4
     name = f"timeline-{layout.style}"
     return el(
@@ -428,16 +428,28 @@ def _mark(label: _Label, y: float) -> Markup:
     )
 
 
-def _legend(labels: Sequence[_Label]) -> Markup:
-    kinds = {label.spot.kind for label in labels}
+def _legend(
+    drawn: Sequence[tuple[Axis, Sequence[tuple[_LaneRow, Sequence[_Label]]]]],
+) -> Markup:
+    of_style = {
+        scale.layout.style: [label for _, labels in lanes for label in labels]
+        for scale, lanes in drawn
+    }
+    kinds = {label.spot.kind for labels in of_style.values() for label in labels}
     items = [
         el("li", "",
            el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
               mark(kind, 0, 0)), " ", word)
         for kind, word in WORDS.items() if kind in kinds
     ]  # fmt: skip
-    if any(f"×{label.spot.total:,}" in label.words for label in labels):
-        items.append(el("li", "", "×2: two such events at this place"))
+    counted = [
+        style
+        for style, labels in of_style.items()
+        if any(f"×{label.spot.total:,}" in label.words for label in labels)
+    ]
+    if counted:
+        style = "" if len(counted) > 1 else counted[0]
+        items.append(el("li", style, "×2: two such events at this place"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
 
