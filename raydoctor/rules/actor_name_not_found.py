@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
-from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
+from raydoctor.case.signals import CORE, DRIVER, GCS, TRACEBACKS
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -42,11 +42,18 @@ from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
-from raydoctor.rules.shared.failures import constructors, failures
+from raydoctor.rules.shared.failures import (
+    SIGNALS,
+    constructors,
+    ended_programs,
+    failures,
+    program,
+)
 from raydoctor.rules.shared.live.examples import actor as live_actor
 from raydoctor.rules.shared.live.examples import tables as live_tables
 from raydoctor.rules.shared.live.examples import task as live_task
 from raydoctor.rules.shared.task_error import Printed, TaskFailure, error_entities
+from raydoctor.rules.shared.traceback import Raised
 
 _NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
 _NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"
@@ -57,6 +64,9 @@ _TEXT = (
 )
 _WORDS = r"Failed to look up actor with name '(?P<name>[^']*)'\. This could"
 _IN_TASK = pattern(_WORDS)
+_LOOKS_UP = pattern(r"\bget_named_actor_handle\(")
+"""The line of Ray's `get_actor` that raises (`_private/worker.py`, 1.0 to 2.60)."""
+_CALLED = pattern(r"\bget_actor\((?:name=)?(?P<quote>['\"])(?P<name>[^'\"\n]{1,100})(?P=quote)")
 
 NOT_FOUND = Signal(
     "actor.not_found",
@@ -107,8 +117,8 @@ class _Fate(NamedTuple):
     tier="symptom",
     severity="error",
     rank=49,
-    explains=("actor-name", "task-error"),
-    looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, *actors.LEFT, RAY_EXCEPTION),
+    explains=("actor-name", "program", "task-error"),
+    looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, *actors.LEFT, *SIGNALS),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
     """One finding per name."""
@@ -127,6 +137,39 @@ def actor_name_not_found(case: Case) -> Iterator[Finding]:
             in_tasks.setdefault(found["name"], []).append(seen)
     for name in dict.fromkeys((*by_name, *in_tasks)):
         yield _finding(case, name, by_name.get(name, []), in_tasks.get(name, []))
+    if not (by_name or in_tasks):
+        for ending, raised in ended_programs(case):
+            if not raised.type and raised.frames and _LOOKS_UP.search(raised.frames[-1].code):
+                yield _cut_off(case, ending, raised)
+
+
+def _cut_off(case: Case, ending: Event, raised: Raised) -> Finding:
+    """A console that ends within the traceback of the look-up: the frames show what failed, but not the exception."""
+    names = [found["name"] for frame in raised.frames if (found := _CALLED.search(frame.code))]
+    call = f"ray.get_actor('{names[-1]}')" if names else "ray.get_actor"
+    where = f" in {raised.place}" if raised.place and raised.place.is_user_code else ""
+    return Finding(
+        f"A call to {call}{where} failed, most likely because no actor of that name exists in its namespace",
+        (
+            Link(
+                ending,
+                "the console ends within the traceback of the look-up, before the exception",
+                raised.code,
+            ),
+        ),
+        explains=(Entity("actor-name", names[-1] if names else ""), program(ending)),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "List the names of all actors, and compare them and their namespaces with those of the call",
+                ("print(ray.util.list_named_actors(all_namespaces=True))",),
+                doc=_NAMESPACES,
+            ),
+        ),
+        covers=tuple(
+            e for e in case.of(*TRACEBACKS) if e.source is ending.source and e.line >= ending.line
+        ),
+    )
 
 
 def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]) -> Finding:
@@ -369,5 +412,19 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n\nDuring handling of the above exception, another exception "
             f"occurred:\n\n{_TRACEBACK}SystemExit: start the metrics actor first\n",
         },
+    ),
+    console(
+        "a console that ends within the traceback of the look-up",
+        f'{_TRACEBACK}  File "/app/ids.py", line 8, in handle\n    return ray.get_actor("metrics")\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3154, in get_actor\n'
+        '    return worker.core_worker.get_named_actor_handle(name, namespace or "")\n',
+        says=("ray.get_actor('metrics') in handle (ids.py:8)", "list_named_actors"),
+        severity="warning",
+    ),
+    console(
+        "a console that ends within the traceback of a function of the program with such a name",
+        f'{_TRACEBACK}  File "/app/ids.py", line 8, in <module>\n    handle = get_actor("metrics")\n'
+        '  File "/app/ids.py", line 3, in get_actor\n    return table[name]\n',
+        roots=("job-failed",),
     ),
 )

@@ -242,6 +242,22 @@ EXAMPLES: tuple[Example, ...] = (
         says=("that the console cut off, in create_for_plugin_if_needed",),
     ),
     console(
+        "the environment of a Ray Client fails, and the paste begins within the traceback",
+        '    "Failed to create runtime_env for Ray client "\nRuntimeError: Failed to create runtime_env for Ray client '
+        "server: Failed to install conda environment /tmp/ray/session_x/runtime_resources/conda/bda0:\n"
+        "RuntimeError: no Java runtime, set JAVA_HOME\n",
+        says=("no Java runtime, set JAVA_HOME",),
+    ),
+    console(
+        "the last lines of the agent's traceback, alone",
+        f"{_PIP.partition('ray._private')[2].join(('ray._private', ''))}    ERROR: No matching distribution found for acme\n",
+        says=("No matching distribution found for acme",),
+    ),
+    console(
+        "a program of its own that runs commands",
+        "(build pid=12) Run cmd[2] of 9\n(build pid=12) cmd[2] failed with the following details: none\n",
+    ),
+    console(
         "a conda environment that does not exist",
         f"{environments.RAISED[2].sample}\n",
         says=("The given conda environment 'py39'",),

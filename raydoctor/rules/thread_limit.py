@@ -4,8 +4,10 @@
 Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
 is dead`). `raylet.err` or a worker's own `.err` contains `pthread_create failed: Resource temporarily unavailable`,
 `terminate called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed
-for thread 7 of 64` or `can't start new thread`. Running workers abort with the same messages. A shell prints `fork:
-retry: Resource temporarily unavailable` or `fork: retry: No child processes`.
+for thread 7 of 64` or `can't start new thread`. Running workers abort with the same messages. A program ends with
+`RuntimeError: can't start new thread`, with `BlockingIOError: [Errno 11] Resource temporarily unavailable` where it
+starts a process, or with `WouldBlock` and `ThreadPoolBuildError` of a library in Rust. A shell prints `fork: retry:
+Resource temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
 Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits
@@ -43,6 +45,7 @@ from raydoctor.case.signals import (
     GCS,
     RAYLET,
     RAYLET_STARTED,
+    TRACEBACKS,
     WORKER_DIED,
     WORKER_EXIT,
 )
@@ -52,8 +55,12 @@ from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import RAY_STOP, DeadRaylet
 from raydoctor.rules.shared.connect import STARTED_LOCAL, UNREGISTERED
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
+from raydoctor.rules.shared.failures import SIGNALS as FAILURES
+from raydoctor.rules.shared.failures import constructors, ended_programs, failures, program
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
+from raydoctor.rules.shared.task_error import Printed, error_entities
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _OUTPUT = ("raylet-err", "gcs-err", "worker-err", "raylet-echo")
 
@@ -93,6 +100,32 @@ NO_FORK = Signal(
     symptom=True,
 )
 """bash repeats a refused fork (EAGAIN) for some seconds; at a container's limit it names a stale ECHILD."""
+RAISED = (
+    Signal(
+        "threads.raised",
+        "start new thread",
+        r"^(?:[\w.]{0,80}Error|_?thread\.error): can't start new thread\s*$",
+        (*DRIVER, "worker-echo"),
+        "RuntimeError: can't start new thread",
+    ),
+    Signal(
+        "threads.raised",
+        "code: 11, kind: WouldBlock",
+        r"(?:ThreadPoolBuildError|failed to spawn (?:a )?thread)\b.{0,200}?\bcode: 11, kind: WouldBlock\b",
+        (*DRIVER, "worker-echo", "worker-err"),
+        "The global thread pool has not been initialized.: ThreadPoolBuildError { kind: IOError(Os { code: 11, kind: WouldBlock, "
+        'message: "Resource temporarily unavailable" }) }',
+    ),
+)
+"""Exceptions of programs: Python's, and those of libraries in Rust (tokenizers and polars, by rayon and std)."""
+_NO_THREAD = "can't start new thread"
+_NO_PROCESS = "[Errno 11] Resource temporarily unavailable"
+_FORKS = (
+    ("subprocess.py", "_execute_child"),
+    ("multiprocessing/popen_fork.py", "_launch"),
+    ("multiprocessing/util.py", "spawnv_passfds"),
+)
+"""Where Python starts processes: elsewhere, EAGAIN means that a socket or lock is busy."""
 OPENBLAS_LIMIT = Signal(
     "threads.limit",
     "blas_thread_init: RLIMIT_NPROC ",
@@ -110,8 +143,11 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     tier="root",
     severity="error",
     rank=8,
-    explains=("process", "registration", "start-crashed", "start-slow", "waiting", "worker"),
-    looks_for=(*REFUSED, FATAL, UNREGISTERED, NO_FORK, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
+    explains=(
+        *("process", "program", "registration", "start-crashed", "start-slow", "task-error"),
+        *("waiting", "worker"),
+    ),
+    looks_for=(*REFUSED, *RAISED, *FAILURES, FATAL, UNREGISTERED, NO_FORK, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT, WORKER_DIED),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended this way, and one per node whose workers did."""
@@ -133,6 +169,8 @@ def thread_limit(case: Case) -> Iterator[Finding]:
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
     if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
+    elif raised := [] if dead or aborted or drivers else _raised(case):
+        yield _of_raised(case, *raised)
     elif refused := [] if dead or aborted or drivers else _refused_in_excerpt(case):
         yield _of_refusals(case, refused)
     elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
@@ -149,6 +187,57 @@ def _refused_in_excerpt(case: Case) -> list[Event]:
         for e in case.of(REFUSED[0].kind)
         if e.source.is_excerpt and (e["thread"] or (e.level and "pthread_create" in e.message))
     ]
+
+
+def _raised(case: Case) -> tuple[list[Event], list[Printed]] | None:
+    """Exceptions for want of a thread or process, and the failures of tasks and actors among them."""
+    failed = [
+        seen
+        for seen in (*failures(case), *constructors(case))
+        if seen.failure.raised and _is_refusal(seen.failure.raised)
+    ]
+    shown = [e for e in case.of(RAISED[0].kind) if e.source.is_excerpt]
+    shown += [
+        e
+        for e in case.of(*TRACEBACKS)
+        if e.source.is_excerpt and (raised := parse(e.message)) and _is_refusal(raised)
+    ]
+    return (shown, failed) if shown or failed else None
+
+
+def _is_refusal(raised: Raised) -> bool:
+    last = raised.frames[-1] if raised.frames else None
+    is_fork = last is not None and any(
+        last.file.replace("\\", "/").endswith(file) and last.function == function
+        for file, function in _FORKS
+    )
+    return raised.message == _NO_THREAD or (is_fork and raised.message.startswith(_NO_PROCESS))
+
+
+def _of_raised(case: Case, shown: list[Event], failed: list[Printed]) -> Finding:
+    events = [*shown, *(event for seen in failed for event in seen.records)]
+    first = min(events, key=lambda e: (e.source.path, e.line))
+    last = max(events, key=lambda e: (e.source.path, e.line))
+    name = failed[0].failure.function if failed else first["who"] or "the program"
+    ends = [
+        e
+        for e, raised in ended_programs(case)
+        if _is_refusal(raised) and any(e.source is x.source for x in events)
+    ]
+    return Finding(
+        f"The system refused {name} another thread or process{_number(case)}",
+        (Link(first, f"the system refused {name} another thread or process (EAGAIN)"),),
+        explains=(
+            *(Entity("start-crashed", ""),),
+            *evidence.process_entities(shown),
+            *error_entities(failed),
+            *map(program, ends),
+        ),
+        severity="warning" if evidence.goes_on(case, last, is_line=True) else None,
+        subjects=(Subject("process", None, name, first.pid),),
+        remedies=tuple(_remedies([])),
+        covers=(*events, *ends, *case.of(REFUSED[0].kind)),
+    )
 
 
 def _of_drivers(case: Case) -> Iterator[Finding]:
@@ -570,5 +659,47 @@ EXAMPLES: tuple[Example, ...] = (
         "E1121 11:41:39.402580     469 thd.cc:157] pthread_create failed: Resource temporarily unavailable\n"
         "epoch 1\nepoch 2\ntraining done\n",
         severity="warning",
+    ),
+    console(
+        "a compiler that a task starts gets no thread",
+        "".join(
+            f"(TaskRunner pid=77) {line}\n"
+            for line in (
+                "Uncaught exception in compile_worker subprocess",
+                "Traceback (most recent call last):",
+                '  File "/venv/lib/python3.11/site-packages/torch/_inductor/compile_worker/watchdog.py", line 9, in start',
+                "    thread.start()",
+                '  File "/usr/lib/python3.11/threading.py", line 935, in start',
+                "    _start_new_thread(self._bootstrap, ())",
+                RAISED[0].sample,
+            )
+        ),
+        says=("refused TaskRunner another thread or process", "pids.max"),
+    ),
+    console(
+        "a task cannot start a process",
+        "Traceback (most recent call last):\n"
+        "ray.exceptions.RayTaskError(BlockingIOError): ray::unpack() (pid=12, ip=10.0.0.2)\n"
+        '  File "/app/etl.py", line 6, in unpack\n    subprocess.run(["tar"])\n'
+        '  File "/usr/lib/python3.11/subprocess.py", line 1885, in _execute_child\n    self.pid = _fork_exec(\n'
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable\n",
+        says=("refused unpack another thread",),
+    ),
+    console(
+        "a task whose lock is busy",
+        "Traceback (most recent call last):\n"
+        "ray.exceptions.RayTaskError(BlockingIOError): ray::unpack() (pid=12, ip=10.0.0.2)\n"
+        '  File "/app/etl.py", line 6, in unpack\n    fcntl.flock(f, LOCK_EX | LOCK_NB)\n'
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable\n",
+        roots=("task-exception",),
+    ),
+    console(
+        "a tokenizer cannot start its threads",
+        f"(Reader pid=12) thread '<unnamed>' panicked at src/lib.rs:9:1:\n(Reader pid=12) {RAISED[1].sample}\n",
+        says=("refused Reader another thread",),
+    ),
+    console(
+        "a program that survives the refusal, and one that writes about it",
+        f"worker 3: {_NO_THREAD}, continuing with 2\nepoch 1\n",
     ),
 )

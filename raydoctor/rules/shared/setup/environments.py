@@ -64,6 +64,17 @@ JOB_FAILED = Signal(
     symptom=True,
 )
 
+CLIENT_FAILED = Signal(
+    "runtime_env.client_failed",
+    "Failed to create runtime_env for Ray client server",
+    r"^(?:\w{1,40}: )?Failed to create runtime_env for Ray client server(?:, it is caused by)?:\s{0,20}(?P<what>.*)",
+    (*DRIVER, "client-server"),
+    "RuntimeError: Failed to create runtime_env for Ray client server, it is caused by:\nTraceback (most recent call last):\n…",
+    extent="record",
+    symptom=True,
+)
+"""From the proxy of Ray Client (`util/client/server/proxier.py`, 1.9 to 2.60), which the client prints as well."""
+
 RAISED = (
     Signal(
         "runtime_env.raised",
@@ -99,6 +110,24 @@ RAISED = (
         "The 'container' field currently cannot be used together with other fields of runtime_env. Specified fields: "
         "dict_keys(['container', 'config'])",
     ),
+    Signal(
+        "runtime_env.raised",
+        "] failed with the following details.",
+        r"(?P<what>Run cmd\[\d{1,9}\] failed with the following details\..*)",
+        DRIVER,
+        "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following details.\nCommand "
+        "'['pip', 'install']' returned non-zero exit status 1.\nLast 50 lines of stdout:\n    ERROR: no network",
+        extent="record",
+    ),
+    Signal(
+        "runtime_env.raised",
+        "Failed to install conda environment /",
+        r"(?P<what>Failed to install conda environment /\S{1,500}:(?:\n.*|$))",
+        DRIVER,
+        "RuntimeError: Failed to install conda environment /tmp/ray/session_x/runtime_resources/conda/bda0:\nOutput:\n"
+        "ResolvePackageNotFound:\n  - acme=3",
+        extent="record",
+    ),
 )
 """Exceptions of the agent's plugins (`_private/runtime_env`, 2.2 to 2.60): an excerpt may have lost the records around them."""
 
@@ -108,12 +137,14 @@ SIGNALS = (
     KEPT,
     REFUSED,
     JOB_FAILED,
+    CLIENT_FAILED,
     *RAISED,
     RAY_EXCEPTION,
     TASK_FAILED,
     TRACEBACK,
 )
 
+_RECEIVERS = {JOB_FAILED.kind: "the job", CLIENT_FAILED.kind: "the Ray Client"}
 _SECONDS = 2.0
 """Seconds within which a task's failure follows that of its environment."""
 
@@ -167,7 +198,7 @@ def failures(case: Case) -> list[SetupFailure]:
 
 
 def _records(case: Case) -> list[Event]:
-    kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
+    kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind, CLIENT_FAILED.kind)
     recorded = [e for e in case.of(*kinds) if not case.torn_down(e)]
     recorded += [e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError"]
     if recorded:
@@ -205,7 +236,7 @@ def links(failure: SetupFailure) -> Iterator[Link]:
     for event in failure.refused[:1]:
         yield Link(event, "the raylet gives up starting a worker in this environment")
     for event in failure.seen[:1]:
-        receiver = "the job" if event.kind == JOB_FAILED.kind else "the driver"
+        receiver = _RECEIVERS.get(event.kind, "the driver")
         yield Link(event, f"{receiver} got the error: {error}")
     later = evidence.many(evidence.total(failure.kept), "later request")
     for event in failure.kept[:1]:
