@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import textwrap
 from pathlib import Path
 from time import thread_time
 
@@ -202,6 +204,48 @@ TRACE = (
             json.dumps({"outputs": [{"traceback": [TRACE]}], "source": ["f()\n", "g()"]}, indent=1),
             TRACE,
         ),
+        *(
+            (
+                "\n".join(
+                    prefix.replace("7", str(n)) + x for n, x in enumerate(TRACE.split("\n"), 3)
+                ),
+                TRACE,
+            )
+            for prefix in (
+                "[2026-11-27, 12:34:57 UTC] {subprocess.py:97} INFO - ",
+                "12:34:57.897 | INFO    | Task run 'train-7' - ",
+                "2026-11-07T12:34:57.000007Z 01O ",
+                "26/11/07 12:34:57 INFO PythonDriver: ",
+                "stdout: ",
+                "2026-11-07T12:34:57.1234567Z ##[error]",
+                "node-7: ",
+                "│ ",
+            )
+        ),
+        ("\n".join(f"(train, pid=12) {x}" for x in TRACE.split("\n")), TRACE),
+        ("\n".join(f"`{x}`" for x in TRACE.split("\n")), TRACE),
+        (
+            "\n".join(
+                f'17{n},"{x.replace(chr(34), chr(34) * 2)}"'
+                for n, x in enumerate(TRACE.split("\n"))
+            ),
+            TRACE,
+        ),
+        (html.escape(TRACE).replace(" ", "\xa0"), TRACE),
+        (f"<pre>{html.escape(TRACE)}</pre>", TRACE),
+        (f"<details>\n\n```text\n{TRACE}\n```\n</details>", f"\n{TRACE}"),
+        ("\n".join(x.strip() for x in TRACE.split("\n")), TRACE),
+        (TRACE.replace('  File "', "File \u201c").replace('",', "\u201d,"), TRACE),
+        (
+            "\n".join(f"(f pid=1) {x.strip()}" for x in TRACE.split("\n")),
+            "\n".join(f"(f pid=1) {x}" for x in TRACE.split("\n")),
+        ),
+        (" ".join(x.strip() for x in TRACE.split("\n")), TRACE),
+        (
+            " ".join(f"(f pid=1) {x.strip()}" for x in TRACE.split("\n")),
+            "\n".join(f"(f pid=1) {x}" for x in TRACE.split("\n")),
+        ),
+        (json.dumps(TRACE), TRACE),
         (f"{{'ok': False, 'error': {TRACE!r}}}", f"{{'ok': False, 'error':\n{TRACE}"),
         (f"result: {TRACE!r}"[:-1], "result:\n" + TRACE),
     ],
@@ -247,6 +291,28 @@ def test_lines_cut_at_the_last_column_are_joined() -> None:
         line[at : at + 80] for line in text.split("\n") for at in range(0, len(line), 80)
     )
     assert rewritten(wrapped) == text.split("\n")
+
+
+def test_lines_that_a_mail_broke_between_words_are_joined() -> None:
+    words = [f"{letter * (3 + n % 5)}" for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz" * 2)]
+    text = "\n".join(f"{name} {' '.join(words)}." for name in ("alpha", "beta", "gamma", "delta"))
+    wrapped = "\n".join(x for line in text.split("\n") for x in textwrap.wrap(line, 72))
+    assert rewritten(wrapped) == text.split("\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A program prints what stands in front of a quoted traceback in each of its lines.
+        "\n".join(f'note {n}: "Traceback (most recent call last):" was seen' for n in range(5)),
+        "\n".join(["a", "b", "c", "saw: Traceback (most recent call last):"]),
+        'print("File \\"a.py\\", line 3")',
+        'grep "File \\"/a.py\\", line 3, in f" log',
+        "\n".join(["x < y &co; z", "a & b", "&ltx"]),
+    ],
+)
+def test_text_without_such_a_shape_stays(text: str) -> None:
+    assert shown(text) == text.split("\n")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def take_out(text: str) -> list[str] | None:
         is_whole = value.endswith('"')
         value = value.removesuffix('"')
         # Of a literal with escaped line breaks the closing quotation mark may be cut off.
-        if (match["key"] and (is_whole or "\\n" in value)) or value.endswith("\\n"):
+        is_long = text[:1] == '"' and is_whole and value.count("\\n") > 1
+        if (match["key"] and (is_whole or "\\n" in value)) or value.endswith("\\n") or is_long:
             is_entry = (match["key"] or "").lower() in _ENTRIES
             return _unescaped(value) or ([""] if is_entry else [])
     if any(each in text for each in _ESCAPED):

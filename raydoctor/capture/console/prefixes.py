@@ -239,6 +239,8 @@ def _strip_process(found: Stripped) -> bool:
     if not match or (match[0] not in _PARSED and not _OF_PROCESS.fullmatch(match["who"])):
         return _strip_unbalanced(found)
     who = match["who"]
+    if ", pid=" in who and ", rank=" not in who:  # a label of SkyPilot's: `(train, pid=12) `
+        return _take(found, match.end())
     if len(_PARSED) < _MOST_PARSED and match["gap"] == " " and ", rank=" not in who:
         _PARSED.add(match[0])
     found.changed |= bool(found.process)

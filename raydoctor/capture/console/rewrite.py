@@ -1,23 +1,28 @@
 """Rewrites a console's text as Ray, Python and the kernel would have written it, as numbered lines.
 
-The steps, in this order: remove the line ends of Windows, terminal codes and control characters, extract
-texts from JSON and split joined lines, remove the prefix of nearly all lines, remove a label that a paste
-cuts off, remove quoted reports of this program, join wrapped and broken lines, reverse a newest-first order,
-remove indentation, join what rich broke below a box, restore the lost beginning of a traceback, remove links
-and the prefixes of single lines, convert drawn tracebacks to Python's form, and rewrite exceptions that a
-program printed in the form that rules match.
+The steps, in this order: remove the line ends of Windows and the entities of a web page, quotation marks and
+an unknown prefix of nearly all lines, terminal codes and control characters, extract texts from JSON and
+split joined lines, remove marks around a block of text, the known prefix of nearly all lines and a label
+that a paste cuts off, remove quoted reports of this program, join wrapped and broken lines, reverse a
+newest-first order, remove indentation, restore that of tracebacks, join what rich broke below a box, restore
+the lost beginning of a traceback, remove links and the prefixes of single lines, convert drawn tracebacks to
+Python's form, and rewrite exceptions that a program printed in the form that rules match.
 All other text remains unchanged.
 """
 
 from __future__ import annotations
 
+import html
+
 from raydoctor.capture.console import embedded, exceptions, prefixes, shape, tracebacks
 from raydoctor.capture.console.components import AGENT, Components, is_event
 from raydoctor.capture.console.prefixes import Stripped
 from raydoctor.capture.console.shape import Numbered
+from raydoctor.model.patterns import pattern
 
 _SAMPLED = 50
-"""Lines in which a carriage return at the end shows the line ends of Windows."""
+"""Lines in which a carriage return at the end shows the line ends of Windows, and an entity a web page."""
+_OF_HTML = pattern(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
 _OPENS_RECORD = frozenset("[{0123456789")
 """First characters of records that may belong to a log of Ray's."""
 _LEAST = 20
@@ -45,11 +50,13 @@ class Rewriter:
 
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
-        lines = _pieces(_plain(raws, first), first, "event" in self._roles)
+        raws = shape.without_unknown_prefix(shape.without_quotation(_plain(raws, first)))
+        lines = shape.without_markup(_pieces(raws, first, "event" in self._roles))
         lines = shape.without_foreign_logs(shape.without_common_prefix(lines))
         lines = shape.without_cut_label(lines)
         lines = shape.without_reports(lines)
-        lines = shape.dedented(shape.oldest_first(shape.rejoined(shape.unwrapped(lines))))
+        lines = shape.oldest_first(shape.rejoined(shape.unwrapped(lines)))
+        lines = shape.reindented(shape.dedented(lines))
         lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:
             lines = tracebacks.with_beginning(lines)
@@ -105,11 +112,14 @@ class Rewriter:
 
 
 def _plain(raws: list[str], first: int) -> list[str]:
-    """The lines without the line ends and the mark that Windows adds."""
+    """The lines without what Windows adds (line ends, a mark), and as text what a web page writes as HTML."""
     if first == 1 and raws and raws[0].startswith("\ufeff"):
         raws = [raws[0][1:], *raws[1:]]
     if any(raw.endswith("\r") for raw in raws[:_SAMPLED]):
-        return [raw.removesuffix("\r") for raw in raws]
+        raws = [raw.removesuffix("\r") for raw in raws]
+    if any("\xa0" in raw or "&" in raw for raw in raws[:_SAMPLED]):
+        raws = [html.unescape(raw) if _OF_HTML.search(raw) else raw for raw in raws]
+        raws = [raw.replace("\xa0", " ") for raw in raws]
     return raws
 
 

@@ -6,8 +6,9 @@ Steps for a whole text inspect a sample of it first, and change nothing unless t
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import islice, pairwise
 
+from raydoctor.capture.console import prefixes
 from raydoctor.model.patterns import pattern
 
 Numbered = tuple[int, str]
@@ -53,6 +54,8 @@ _OPENS = pattern(
 _PYTEST = pattern(r"E {3,120}(?=\S)")
 _OF_ACTOR = pattern(r" {4,8}(class_name|actor_id|pid|name|namespace|ip): \S")
 _COMPOSE = pattern(r"[\w.-]{1,100} +\| ?")
+_CODE_SPAN = pattern(r" {0,8}`(?P<text>.*)` {0,8}")
+_CSV = pattern(r'(?:[^",\n]{0,80},){1,9}"(?P<text>.*)"(?:,[^",\n]{0,80}){0,9}')
 _GREP = pattern(
     r'^"?[\w./-]{1,300}\.(?:log|out|err)(?:\.\d{1,3})?[:-](?:\d{1,9}[:-])?'
     r'(?=\[?\d{4}-\d\d-\d\d |\{"|Traceback \()'
@@ -80,18 +83,51 @@ _MARKED = pattern(
     r"(?=[\w.]{1,80}(?:Error|Exception): |\([^()\n]{0,200}pid=\d|\(raylet[ ,)]|Traceback \())"
 )
 """A list item, code or quotation of Markdown in front of what a program printed."""
+_MARKUP = pattern(
+    r"\s{0,80}(?:`{3,9} ?\w{0,20}|~{3,9} ?\w{0,20}|</?(?:details|pre|code|summary|p|br)(?: [^<>\n]{0,80})?/?>"
+    r"(?:[^<>\n]{0,80}</summary>)?)\s{0,80}"
+)
+_TAG = pattern(
+    r"^ {0,8}<(?:pre|code)(?: [^<>\n]{0,80})?>(?:<code(?: [^<>\n]{0,80})?>)?|(?:</code>)?</(?:pre|code)> *$"
+)
 _MARKS = frozenset("`-*+>\"'")
+_OPENING = pattern(
+    r"(?<!Error: )(?<!\w{4})Traceback \(most recent call last\):"
+    r"|ray::\w[^()\n]{0,200}\(\) \(pid=\d{1,10}[,)]|\((?:raylet|gcs_server|autoscaler)[ ,)]"
+    r"|\([A-Za-z][^()\n]{0,200} pid=\d{1,10}[,)]"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ][A-Z]{4,8} \w{1,60}\.py:\d"
+    r"|ray\.exceptions\.[A-Z]\w+(?:\(\w+\))?: "
+    r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:\d\d:\d\d \[?\w{1,80}\.py:\d"
+)
+"""Where a record or traceback begins, behind any prefix."""
+_FEWEST = 3
+"""Lines that show a prefix of an unknown form."""
+_A_VARIABLE = r"(?:\d{1,30}|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b *)"
+_VARIABLE = pattern(_A_VARIABLE)
 _NUMBER = pattern(r"[ \t]{0,8}(?P<number>\d{1,7})")
 _AFTER_NUMBER = pattern(r"\t|[ ]?[|:│][ ]?")
-_FLAT = "Traceback (most recent call last): "
+_FRAME_OF_FLAT = 'File "'
+_FLAT_FRAMES = pattern(r"File \"[^\"\n]{1,400}\", line \d{1,7},? in ")
 _FLAT_STARTS = pattern(
-    r"(?<=\s)(?=Traceback \(most recent call last\):|File \"[^\"\n]{1,400}\", line \d+, in "
+    r"(?<=\s)(?=Traceback \(most recent call last\):|File \"[^\"\n]{1,400}\", line \d+,? in "
     r"|\((?:raylet|gcs_server|autoscaler)[ ,)]|\([^()\s][^()\n]{0,200} pid=\d{1,10}[,)]"
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]+[A-Z]{4,8} "
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
+    r"|The above exception was the direct cause |During handling of the above exception"
+    r"|(?:class_name|actor_id|namespace|ip): \S|The actor is dead because "
+    r"|(?:Current t|T)hread 0x[0-9a-f]{8,16} |Stack \(most recent call first\):"
     r"|[A-Za-z_][\w.]{0,100}(?:Error|Exception)(?:\(\w+\))?: )"
+    r"|(?<=[^\s\w.<:(])(?=(?:[a-z_]\w{0,40}\.){1,6}[A-Z]\w{1,80}(?:Error|Exception)(?:\(\w+\))?: )"
 )
-"""Where lines began in a log whose line breaks became spaces."""
-_FLAT_FRAME = pattern(r"(?P<frame>File \"[^\"\n]{1,400}\", line \d+, in [\w<>.]+) ?(?P<source>.*)")
+"""Where lines began in a log whose line breaks became spaces, or were removed."""
+_FLAT_FRAME = pattern(
+    r"(?P<prefix>(?:\([^()\n]{1,300}\) )?)"
+    r"(?P<frame>File \"[^\"\n]{1,400}\", line \d+,? in [\w<>.]+) ?(?P<source>.*)"
+)
+_OF_FLAT = pattern(r"\([^()\s][^()\n]{0,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) ")
+_MOST_OF_FLAT = 2
+"""Frames or prefixes of one process in a line that is several lines."""
 _ORDER = pattern(
     r"(?:\([^()\n]{1,200}\) )?\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)"
 )
@@ -103,6 +139,23 @@ _HEADER = 60
 """Characters: at least as long as a header of Ray's Python code."""
 _RULED = "─-=+_*#~^|│╮╯┐┘┤ "
 """Characters at the end of a line of a box, table or rule."""
+_WIDEST_FOLDED = 160
+_FOLDED_OF = 3
+"""One of so many lines is folded in a text that was broken between words."""
+_BARE_FRAME = pattern(
+    r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
+    r"File \"[^\"\n]{1,400}\", line \d{1,7}(?:, in\b.{0,200}|,? ?)$"
+)
+_BELOW = pattern(
+    r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
+    r"(?![A-Za-z_][\w.]{0,100}(?:Error|Exception|Exit|Interrupt|Warning|Failure)(?:\(\w+\))?(?::|$)"
+    r"|ray\.exceptions\.|ray::|File |Traceback |The above exception|During handling|\(|\[|\d{4}-\d\d)\S"
+)
+"""The program's line below a frame, and the marks below that."""
+_BELOW_FRAME = 2
+_TYPED_FRAME = "File \u201c"
+_TYPED_QUOTES = {ord("\u201c"): '"', ord("\u201d"): '"', ord("\u2018"): "'", ord("\u2019"): "'"}
+"""Quotation marks of a word processor."""
 _SHORT = 200
 """Lines of a paste in which broken messages are joined."""
 _BREAKABLE = pattern(
@@ -159,7 +212,7 @@ def is_simple(raw: str) -> bool:
         for end in _ENDS_OF_WRITTEN:
             if end in raw:
                 return False
-    return not _may_be_joined(raw)
+    return not (_may_be_joined(raw) or _is_flat(raw))
 
 
 def _may_be_joined(text: str) -> bool:
@@ -181,8 +234,8 @@ def split(raw: str) -> list[str]:
     parts = [part for part in raw.split("\r") if part] if "\r" in raw else [raw]
     for part in parts:
         text = uncoloured(part)
-        if len(text) <= _LONGEST and f'{_FLAT}File "' in text:
-            pieces += _unflattened(text)
+        if len(text) <= _LONGEST and _is_flat(text):
+            pieces += [line for each in _JOINED.split(text) for line in _unflattened(each)]
         elif len(text) <= _LONGEST and _may_be_joined(text):
             pieces += _JOINED.split(text)
         elif text or "\r" not in raw:
@@ -190,16 +243,39 @@ def split(raw: str) -> list[str]:
     return pieces
 
 
+def _is_flat(text: str) -> bool:
+    """Whether a line is a log without its line breaks: it has several frames, or one prefix several times."""
+    if _FRAME_OF_FLAT in text:
+        frames = _FLAT_FRAMES.findall(text)
+        if len(frames) >= _MOST_OF_FLAT or (frames and "most recent call " in text):
+            return True
+    if text.count(" pid=") >= _MOST_OF_FLAT and (match := _OF_FLAT.search(text)):
+        return text.count(match[0]) >= _MOST_OF_FLAT
+    return False
+
+
 def _unflattened(text: str) -> list[str]:
     """The lines of a log whose line breaks became spaces."""
     lines: list[str] = []
-    for piece in _FLAT_STARTS.split(text):
+    for piece in _joined_with_prefix(_FLAT_STARTS.split(text)):
         if match := _FLAT_FRAME.fullmatch(piece.rstrip()):
-            lines.append(f"  {match['frame']}")
-            lines += [f"    {match['source']}"] if match["source"] else []
+            prefix, source = match["prefix"], match["source"].strip()
+            lines.append(f"{prefix}{match['frame']}")
+            lines += [f"{prefix}    {source}"] if source else []
         else:
             lines.append(piece.rstrip())
     return lines
+
+
+def _joined_with_prefix(pieces: list[str]) -> list[str]:
+    """The pieces, with the prefix of a process joined to the line that it begins."""
+    joined: list[str] = []
+    for piece in pieces:
+        if joined and _LABEL.fullmatch(joined[-1]):
+            joined[-1] += piece
+        else:
+            joined.append(piece)
+    return joined
 
 
 def _without_numbers(lines: list[Numbered]) -> list[Numbered]:
@@ -255,6 +331,54 @@ def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
     return _without_label(lines)
 
 
+def without_quotation(raws: list[str]) -> list[str]:
+    """The lines without what encloses nearly all of them: backticks, or a field of a table of CSV."""
+    sample = [raw for raw in raws[:_SAMPLED] if raw.strip()]
+    for form, mark in ((_CODE_SPAN, "`"), (_CSV, '"')):
+        if len(sample) < _FEWEST or mark not in sample[0]:
+            continue
+        if sum(form.fullmatch(raw) is not None for raw in sample) >= _MOST_OF * len(sample):
+            return [
+                match["text"].replace('""', '"') if match else raw
+                for raw in raws
+                for match in (form.fullmatch(raw),)
+            ]
+    return raws
+
+
+def without_unknown_prefix(raws: list[str]) -> list[str]:
+    """The lines without a prefix of a form that no step knows, if nearly all lines begin with it.
+
+    It is what stands in front of the first record or traceback, and its digits and level may differ from line
+    to line: CI systems, schedulers and log viewers print a time, a level and a name of their own.
+    """
+    sample = [raw for raw in raws[: 10 * _SAMPLED] if raw.strip()]
+    if len(sample) < _FEWEST:
+        return raws
+    openings = (found for raw in sample if (found := _OPENING.search(raw)))
+    for opening in islice(openings, _FEWEST):
+        prefix = opening.string[: opening.start()]
+        if not uncoloured(prefix).strip():
+            return raws
+        if "\\" in prefix or prefix.count('"') % 2 or prefix.count("'") % 2:
+            continue  # a quotation, or a string of JSON
+        if _OPENING.match(prefixes.strip(uncoloured(opening.string)).text):
+            continue  # removed line by line: its level and time are kept
+        parts = [re.escape(part) for part in _VARIABLE.split(prefix.rstrip())]
+        form = pattern(_A_VARIABLE.join(parts))
+        if sum(form.match(raw) is not None for raw in sample) >= _MOST_OF * len(sample):
+            gap = len(prefix) - len(prefix.rstrip())
+            return [_behind(raw, form, gap) for raw in raws]
+    return raws
+
+
+def _behind(raw: str, form: re.Pattern[str], gap: int) -> str:
+    """A line without a prefix and the blanks that follow it."""
+    match = form.match(raw)
+    rest = raw[match.end() :] if match else raw
+    return rest[min(gap, len(rest) - len(rest.lstrip(" \t"))) :] if match else raw
+
+
 def _without_label(lines: list[Numbered]) -> list[Numbered]:
     """The lines without the label that a launcher put before nearly all lines of a driver."""
     first = next((text for _, text in lines if text), "")
@@ -303,6 +427,9 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
     """The lines, with those joined that a terminal broke at its last column."""
     sample = [text for _, text in lines[: 10 * _SAMPLED]]
     width = max(map(len, sample), default=0)
+    folds = _folds(lines)
+    if folds and len(folds) >= 2 * sum(len(text) == width for text in sample):
+        return _unfolded(lines, folds)
     if not _NARROWEST <= width <= _WIDEST or not _is_wrapped(sample, width, len(lines)):
         return lines
     joined: list[Numbered] = []
@@ -316,6 +443,65 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
             length += len(text)
         whole = len(text) < width
     return joined
+
+
+def _folds(lines: list[Numbered]) -> set[int]:
+    """The lines of a short paste that go on the line above, which a mail or a chat broke between words.
+
+    The line above is as long as the width permits: the first word of the next one does not fit into it.
+    """
+    texts = [text.rstrip() for _, text in lines[: _SHORT + 1]]
+    width = max(map(len, texts), default=0)
+    if not _NARROWEST <= width <= _WIDEST_FOLDED or len(texts) > _SHORT:
+        return set()
+    below = enumerate(pairwise(texts), 1)
+    folds = {n for n, (text, next_) in below if _is_folded(text, next_, width)}
+    return folds if len(folds) >= max(_FEWEST, len(texts) // _FOLDED_OF) else set()
+
+
+def _unfolded(lines: list[Numbered], folds: set[int]) -> list[Numbered]:
+    """The lines, with those joined that go on the line above."""
+    joined: list[Numbered] = []
+    for n, (number, text) in enumerate(lines):
+        if n in folds:
+            joined[-1] = (joined[-1][0], f"{joined[-1][1].rstrip()} {text}")
+        else:
+            joined.append((number, text))
+    return joined
+
+
+def _is_folded(text: str, below: str, width: int) -> bool:
+    word = below.partition(" ")[0]
+    return (
+        word != ""
+        and text[-1:] not in _RULED
+        and len(text) <= width < len(text) + 1 + len(word)
+        and len(word) < width
+        and not _OPENS.match(below)
+        and not _ORDER.match(below)
+        and _DIGITS.sub("0", text[:8]) != _DIGITS.sub("0", below[:8])
+    )
+
+
+def reindented(lines: list[Numbered]) -> list[Numbered]:
+    """The lines, with the indentation of tracebacks restored where a web page or a chat removed all of it."""
+    if not any(_FRAME_OF_FLAT in text or _TYPED_FRAME in text for _, text in lines):
+        return lines
+    result: list[Numbered] = []
+    below = 0
+    for number, raw in lines:
+        text = raw.translate(_TYPED_QUOTES) if _TYPED_FRAME in raw else raw
+        match = _BARE_FRAME.match(text)
+        if match:
+            text = f"{match['prefix']}  {text[match.end('prefix') :]}"
+            below = _BELOW_FRAME
+        elif below and (line := _BELOW.match(text)):
+            text = f"{line['prefix']}    {text[line.end('prefix') :]}"
+            below -= 1
+        else:
+            below = 0
+        result.append((number, text))
+    return result
 
 
 def rejoined(lines: list[Numbered]) -> list[Numbered]:
@@ -418,6 +604,14 @@ def dedented(lines: list[Numbered]) -> list[Numbered]:
                 margin = ""
         result.append(line if text is raw else (number, text))
     return _with_tabs(result) if any("class_name: " in text for _, text in result) else result
+
+
+def without_markup(lines: list[Numbered]) -> list[Numbered]:
+    """The lines without those that hold only the marks of a web page around a block of text."""
+    if not any(text.lstrip()[:1] in ("`", "~", "<") for _, text in lines):
+        return lines
+    bare = [(number, _TAG.sub("", text)) for number, text in lines if not _MARKUP.fullmatch(text)]
+    return bare or lines
 
 
 def without_cut_label(lines: list[Numbered]) -> list[Numbered]:
