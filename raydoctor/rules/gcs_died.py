@@ -51,6 +51,7 @@ from raydoctor.rules.shared.cluster import (
     fatal_records,
     gcs_killed_before_stop,
     gcs_lived_on,
+    is_of_gcs,
     lost_driver_errors,
 )
 from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
@@ -178,7 +179,7 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
 
 def _crash_records(case: Case) -> list[Event]:
     """A failed check, a crash report or another fatal record of the GCS itself."""
-    known = [e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role in GCS]
+    known = [e for e in case.of("ray.check_failed", "daemon.crash") if is_of_gcs(e)]
     return known or fatal_records(case, GCS) or of_daemons(case, "gcs_server")
 
 

@@ -37,7 +37,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.cluster import CHECK_FAILED, GCS_DOC
+from raydoctor.rules.shared.cluster import CHECK_FAILED, GCS_DOC, is_of_gcs
 
 _WHERE = (*GCS, *DRIVER, "gcs-echo")
 _REDIS = r"Could not establish connection to Redis (?P<address>[^\s:]{1,120}:\d{1,5})"
@@ -117,8 +117,16 @@ NOT_STARTED = Signal(
     "Failed to start GCS. Last 10 lines of error files:",
 )
 """`ray start --head` or `ray.init`, above the GCS's own records."""
-_CHECKS = ("RedisError", "Failed to setup encrypted redis", "Failed to get Redis")
-"""Texts of failed checks: a status, TLS, and the first command after the connection."""
+_CHECKS = (
+    "RedisError",
+    "Failed to setup encrypted redis",
+    "Failed to get Redis",
+    "Failed to get redis sentinel",
+    "The Redis cluster is not healthy",
+    "Ray currently doesn't support Redis Cluster",
+    "Setup Redis cluster failed",
+)
+"""Texts of failed checks: a status, TLS, the first command after the connection, and Redis' clusters."""
 
 
 @rule(
@@ -134,7 +142,7 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     checks = [
         e
         for e in case.of(CHECK_FAILED.kind)
-        if e.source.role in GCS and any(text in e["expression"] for text in _CHECKS)
+        if is_of_gcs(e) and any(text in e["expression"] for text in _CHECKS)
     ]
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:

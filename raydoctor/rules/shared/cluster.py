@@ -216,6 +216,15 @@ _LAST_WORDS = (
 )
 
 
+def is_of_gcs(event: Event) -> bool:
+    """Whether the GCS wrote the record: a driver echoes the end of its output as `(gcs_server)`."""
+    return (
+        event.source.role in GCS
+        or event["who"].startswith("gcs_server")
+        or "] (gcs_server) " in event.text[:200]
+    )
+
+
 def echoed_checks(case: Case) -> list[Event]:
     """Failed checks of raylets, if their own logs are missing or lack their beginning."""
     if case.of("raylet.started"):
@@ -225,6 +234,7 @@ def echoed_checks(case: Case) -> list[Event]:
         for e in case.of(CHECK_FAILED.kind)
         if (is_fatal(e) or _is_echoed(case, e))
         and e.source.role not in GCS
+        and not is_of_gcs(e)
         and not case.torn_down(e)
         and GCS_LOST_CHECK.find not in e.message
         # `resource-isolation-failed` reports these.
