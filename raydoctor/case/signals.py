@@ -380,8 +380,10 @@ TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 ELSEWHERE = (
     *("See root cause above.", "See stack trace for root cause."),
     "please check the stack trace above for the root cause",
+    *("Please see the error messages above.", " scheduler died during initialization (exit code: "),
+    "Server process terminated unexpectedly during startup",
 )
-"""In exceptions that report only that another process of the same program failed (vLLM)."""
+"""In exceptions that report only that another process of the same program failed (vLLM, SGLang, verl)."""
 
 FACTS: tuple[Signal, ...] = (
     *RAY_VERSION,

@@ -76,9 +76,12 @@ _OUTERMOST = pattern(r'  File "[^"]*", line \d+, in (?:<module>|_run_module_as_m
 _FATAL = (
     *("EngineCore failed to start.", "EngineCore encountered a fatal error."),
     *("WorkerProc failed", "WorkerProc hit an exception."),
+    *("Scheduler hit an exception:", "DataParallelController hit an exception:"),
+    *("DetokenizerManager hit an exception:", "TokenizerManager hit an exception:"),
 )
 """What vLLM's processes log above the exception that ends them (`v1/engine/core.py`,
-`v1/executor/multiproc_executor.py`, 0.8 to 0.20)."""
+`v1/executor/multiproc_executor.py`, 0.8 to 0.20), and SGLang's, which then end their server (`srt/managers/`,
+0.4 to 0.5)."""
 _LONE = pattern(
     r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
     r"|(?:[a-z_]\w{0,60}\.){0,8}(?:exceptions?|errors?)\.[A-Z]\w{1,60}: \S"
@@ -87,6 +90,8 @@ _LONE = pattern(
 """An exception's own line, which may be all that an excerpt ends with."""
 _GOES_ON = (" ", "\t", ":", "}", ")", "]")
 """Beginnings of the further lines of an exception's message, and of the stack of a JVM."""
+_MESSAGE = 12
+"""Lines of an exception's message that an excerpt may end with."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -275,10 +280,35 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
     )
     if block := _last_traceback(last, is_cut=True, is_uncaught=True):
         return block
+    if block := _with_message(last):
+        return block
     first = len(last) - 1
     while first > 0 and last[first].text.startswith(_GOES_ON):
         first -= 1
     return last[first:] if last and _LONE.match(last[first].text) else []
+
+
+def _with_message(own: list[_Own]) -> list[_Own]:
+    """The traceback of a program with which an excerpt ends, if the exception's message has further lines.
+
+    Only sentences count: the program's own output would show that it caught the exception.
+    """
+    starts = [n for n, line in enumerate(own) if line.text.startswith(_TRACEBACK)]
+    block = own[starts[-1] :] if starts else []
+    texts = [line.text for line in block]
+    frames = [n for n, text in enumerate(texts) if text.startswith(_FRAME)]
+    if not frames or not _OUTERMOST.match(texts[frames[0]]):
+        return []
+    below = [n for n, text in enumerate(texts) if n > frames[-1] and not text.startswith(" ")]
+    is_message = 1 < len(below) <= _MESSAGE and all(map(_is_sentence, texts[below[1] :]))
+    return block if is_message else []
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a line may be part of a message: an item of a list, or a sentence of at least four words."""
+    words = text.split()
+    is_prose = text[:1].isupper() and len(words) > 3 and words[-1][-1] in ".:!)`'\""
+    return text.startswith((" ", "- ")) or is_prose
 
 
 def _points_elsewhere(block: list[_Own]) -> bool:

@@ -299,8 +299,10 @@ def _of_rayjob(record: Event) -> Finding:
 def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
     raised = exception_at_end(ending)
-    if raised is None or raised.is_rays_own or raised.name in NO_FAILURES:
+    if raised is None or raised.name in NO_FAILURES:
         return None
+    if raised.is_rays_own:
+        return _of_rays_own(case, ending, raised)
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
     is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
@@ -326,6 +328,19 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         caused_by=_START_UP if _is_start_up(raised) else (),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
+    )
+
+
+def _of_rays_own(case: Case, ending: Event, raised: Raised) -> Finding | None:
+    """A program that one of Ray's exceptions ended, if no other rule knows the exception: its message says why."""
+    if case.accounted or not is_certain_end(ending) or not raised.message:
+        return None
+    return Finding(
+        f"{_program(raised)} ended with {_cut(str(raised))}{_at(raised)}",
+        (Link(ending, "the program ends with an exception of Ray", raised.code),),
+        explains=(program(ending),),
+        severity="warning",
+        covers=tuple(_inside(case, ending)),
     )
 
 
@@ -976,5 +991,12 @@ EXAMPLES: tuple[Example, ...] = (
         + 'Traceback (most recent call last):\n  File "/app/train.py", line 21, in <module>\n    main()\n'
         '  File "/app/train.py", line 10, in main\n    ray.get(\n',
         roots=("cuda-oom",),
+    ),
+    console(
+        "an exception of Ray that no rule knows",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 5, in <module>\n    main()\n'
+        "ray.exceptions.ActorHandleNotFoundError: ActorHandle objects are not valid across Ray sessions.\n",
+        says=("ActorHandleNotFoundError: ActorHandle objects are not valid",),
+        severity="warning",
     ),
 )

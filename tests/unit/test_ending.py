@@ -138,6 +138,7 @@ def test_an_exception_ends_a_program_with_a_prefix(tmp_path: Path, writer: str) 
         of(ENGINE, LOGGED) + of(SERVER, POINTS_ELSEWHERE),
         of(ENGINE, f"{LOGGED}bye") + POINTS_ELSEWHERE,
         f"{LOGGED}bye\n{POINTS_ELSEWHERE}",
+        f"Scheduler hit an exception:\n{CAUGHT}Received sigquit from a child process.\nKilled\n",
         of(ENGINE, f"WorkerProc failed to start.\n{CAUGHT}") + of(SERVER, f"{FRAMES}KeyError: 'y'"),
     ],
 )
@@ -200,6 +201,15 @@ def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> 
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n", is_excerpt=True)["ended_by"] == "excerpt"
     assert end_of(tmp_path, f"{in_main}KeyError: 1\nwent on\n", is_excerpt=True)["ended_by"] == ""
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n")["ended_by"] == ""
+
+
+def test_an_excerpt_may_end_with_a_message_of_several_sentences(tmp_path: Path) -> None:
+    text = f"{FRAMES}ValueError: no slot\nCheck that a node has room for it.\n- or use fewer\n"
+    assert end_of(tmp_path, text, is_excerpt=True)["ended_by"] == "excerpt"
+    assert end_of(tmp_path, text)["ended_by"] == ""
+    caught = text.replace("<module>", "run")
+    assert end_of(tmp_path, caught, is_excerpt=True)["ended_by"] == ""
+    assert end_of(tmp_path, f"{text}epoch 2\n", is_excerpt=True)["ended_by"] == ""
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,12 @@ _STAMPED = pattern(
     r"(?!.{10,60} kernel: )(?:\[pod/[\w./-]{1,300}\] "
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ \t](?:std(?:out|err) [FP] )?"
     r"|\[?(?P<stamp>\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9}))?"
-    r"(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?(?:[ \t]|(?=\[)|$)(?:[-|] )?"
+    r"(?:Z| ?[+-]\d\d:?\d\d| UTC)?(?: (?:[DEPT]P|ATTN_[CDT]P|MOE_[DE]P)\d{1,5}){0,6}"
+    r"\]?(?:[ \t]|(?=\[)|$)(?:[-|] )?"
     r"|\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\][ \t]"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./@-]{1,100}(?:\[\d{1,10}\])?: )"
 )
+"""SGLang's, `[2026-11-21 07:35:03 DP1 TP3] text`, begins a record: its ranks are left out."""
 _LOGGER = pattern(
     # vLLM: `ERROR 10-23 12:00:00 [core.py:845] text`, before 0.8 `ERROR 10-23 12:00:00 core.py:845] text`.
     rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]{{1,200}}:\d+\] ?"
