@@ -70,6 +70,8 @@ _CALLER = Gap(
     optional=True,
 )
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE, actors.BY_GROUP)
+_NO_GROUP = "its associated placement group was removed"
+"""In an `ActorUnschedulableError`: the group was removed before the actor was created."""
 _GROUP_REMOVED = ("ActorPlacementGroupRemoved", "TaskPlacementGroupRemoved")
 _GROUPS_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 
@@ -94,7 +96,11 @@ def actor_killed(case: Case) -> Iterator[Finding]:
         yield _finding(case, kind, found)
     if lost := case.of("actor.lost_reference"):
         yield _lost(lost)
-    refused = [e for e in case.of(RAY_EXCEPTION.kind) if e["type"] in _GROUP_REMOVED]
+    refused = [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e["type"] in _GROUP_REMOVED or _NO_GROUP in e["what"]
+    ]
     if refused and not any(kind == actors.BY_GROUP for kind, _ in groups):
         yield _without_group(refused)
     if not groups:
@@ -217,7 +223,7 @@ def _lost(events: list[Event]) -> Finding:
 
 
 def _without_group(events: list[Event]) -> Finding:
-    what = "actor" if events[0]["type"] == _GROUP_REMOVED[0] else "task"
+    what = "task" if events[0]["type"] == _GROUP_REMOVED[1] else "actor"
     return Finding(
         f"A call failed because the placement group of its {what} had been removed",
         (Link(events[0], f"the driver got {events[0]['type']}"),),
@@ -473,5 +479,11 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": "TaskPlacementGroupRemoved is raised when the placement group was removed\ndone\n"
         },
+    ),
+    console(
+        "the group of an actor is removed before the actor is created",
+        "Traceback (most recent call last):\nray.exceptions.ActorUnschedulableError: The actor is not schedulable: Could not create the "
+        "actor because its associated placement group was removed.\n",
+        says=("the placement group of its actor had been removed",),
     ),
 )

@@ -51,7 +51,7 @@ from raydoctor.rules.shared.traceback import TracebackFrame, parse
 PRINTED = Signal(
     "cuda.oom_printed",
     " out of memory. Tried to allocate ",
-    r"(?:^|[\s\]])(?:(?P<raised>(?:torch\.(?:\w{1,20}\.)?)?OutOfMemoryError|RuntimeError): )?"
+    r"(?:^|[\s\]])(?:(?P<raised>(?:torch\.(?:\w{1,20}\.)?)?OutOfMemoryError|RuntimeError|Exception: Capture (?:cuda|CPU) graph failed): )?"
     r"(?P<what>(?:CUDA|HIP|NPU|XPU|MUSA) out of memory\. Tried to allocate .*)",
     OUTPUT,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 0 has a total capacity of 44.52 GiB of "
@@ -67,9 +67,13 @@ REFUSED = tuple(
         OUTPUT,
         f"RuntimeError: {words}",
     )
-    for words in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
+    for words in (
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDA out of memory occurred when warming up",
+    )
 )
-"""What CUDA and cuBLAS themselves report, without numbers."""
+"""What CUDA and cuBLAS themselves report, and vLLM at its start, without numbers."""
 _LEVEL = pattern(r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|TRACE|DEBUG|INFO|WARN(?:ING)?)\b")
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"

@@ -109,7 +109,7 @@ class _Stall:
     rank=85,
     explains=("data-operator",),
     caused_by=("task", "waiting"),
-    looks_for=(*data.STALLS, *data.STALE, data.FINISHED, data.RUN_FAILED, WORKER_EXIT),
+    looks_for=(*data.STALLS, data.SPLIT, *data.STALE, data.FINISHED, data.RUN_FAILED, WORKER_EXIT),
 )
 def data_stalled(case: Case) -> Iterator[Finding]:
     """One finding per operator."""
@@ -121,9 +121,41 @@ def data_stalled(case: Case) -> Iterator[Finding]:
             known.events.setdefault(kind, []).append(event)
     for operator, events in data.stale_calls(case).items():
         stalls.setdefault(operator, _Stall(operator)).events[_STALE] = events
+    if split := list(data.records(case, data.SPLIT.kind)):
+        yield _split_waits(case, split)
     for stall in stalls.values():
         stall.persists = _persists(case, stall.events.get(data.SLOW_TASK.kind, []))
         yield _finding(case, stall)
+
+
+def _split_waits(case: Case, events: list[Event]) -> Finding:
+    """Readers of a split dataset that wait for one that does not begin the epoch."""
+    first = events[0]
+    waiting = sorted({int(e["split"]) for e in events if e["epoch"] == first["epoch"]})
+    splits = (
+        f"split{'s' if len(waiting) > 1 else ''} {evidence.join_names(map(str, waiting), most=6)}"
+    )
+    return Finding(
+        f"A split dataset waited more than {first['seconds']} s at the start of epoch {first['epoch']}: the reader{'s' if len(waiting) > 1 else ''} of {splits} "
+        "wait for another rank that does not read its split",
+        (Link(first, "Ray Data starts an epoch when every split is read"),),
+        explains=(Entity("data-operator", "split"),),
+        caused_by=(*evidence.exit_entities(case.exits), Entity("waiting", "cluster")),
+        count=len(waiting),
+        severity="info" if any(evidence.later_output(case, e) for e in events) else "warning",
+        remedies=(
+            Remedy(
+                "Let every rank iterate over its split once per epoch, also those that validate, save or skip",
+                ("for batch in ray.train.get_dataset_shard('train').iter_batches(): ...   # on all ranks, equally often",),
+                doc="https://docs.ray.io/en/latest/train/user-guides/data-loading-preprocessing.html",
+            ),
+            Remedy(
+                "Find the rank that does something else",
+                ("raydoctor stacks   # of all workers: the one that is not in iter_batches",),
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
 
 
 def _persists(case: Case, slow: list[Event]) -> bool:
@@ -449,5 +481,16 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "one rank does not read its split",
+        "epoch 0\n(SplitCoordinator pid=812) 2026-11-21 10:43:01,589\tWARNING stream_split_iterator.py:583 -- "
+        f"{data.SPLIT.sample} This warning will not be printed again for this epoch.\n",
+        says=("more than 30 s at the start of epoch 0", "split 1", "iter_batches"),
+        severity="warning",
+    ),
+    console(
+        "a program quotes the warning",
+        f"note: {data.SPLIT.sample}\nloss 0.1\n",
     ),
 )

@@ -60,7 +60,7 @@ _MUCH = 0.05
 _NO_SPACE = Signal(
     "disk.no_space",
     disks.NO_SPACE,
-    r"^(?:\w+\.){0,5}\w*(?:Error|Exception): .{0,300}?\bNo space left on device\b(?:: '(?P<path>[^'\n]{1,4000})')?",
+    r"^(?:\w+\.){0,12}\w*(?:Error|Exception): .{0,300}?\bNo space left on device\b(?:: '(?P<path>[^'\n]{1,4000})')?",
     (*DRIVER, "worker-echo"),
     "OSError: [Errno 28] No space left on device",
 )
@@ -687,5 +687,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a test that prints the line and passes",
         "OSError: [Errno 28] No space left on device\n====== 1 passed in 0.12s ======\n",
+    ),
+    console(
+        "a shuffle of Ray Data finds no room",
+        'Traceback (most recent call last):\n  File "/app/etl.py", line 5, in <module>\n    main()\n'
+        "ray.data._internal.execution.operators.shuffle_operators.ShuffleDiskError: Disk exhausted pre-allocating 1048576 bytes for "
+        "/tmp/ray/a.shf: [Errno 28] No space left on device\n",
+        says=("A disk is full",),
     ),
 )

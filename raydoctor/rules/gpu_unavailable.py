@@ -93,14 +93,26 @@ INVISIBLE = (
         "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG` to turn on verbose "
         "logging to help debug the issue.",
     ),
+    Signal(
+        "gpu.invisible", "No accelerator (CUDA, XPU, HPU, NPU",
+        LINE_START + r"RuntimeError: No accelerator \(CUDA, XPU, HPU, NPU[A-Z, ]{0,30}\) is available\.", OUTPUT,
+        "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) is available.",
+    ),
 )  # fmt: skip
-"""torch, and the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later)."""
+"""torch, the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later), and SGLang's (`srt/utils/common.py`)."""
 ORDINAL = Signal(
     "gpu.ordinal", " error: invalid device ordinal",
     LINE_START + r"(?:torch\.)?\w{1,40}Error: (?:CUDA|HIP) error: invalid device ordinal", OUTPUT,
     "RuntimeError: CUDA error: invalid device ordinal",
 )  # fmt: skip
 """CUDA and HIP, as torch reports it in `set_device`."""
+RENUMBERED = Signal(
+    "gpu.renumbered", "_VISIBLE_DEVICES set incorrectly. Got ",
+    LINE_START + r"(?:[\w.]{1,100}\()?RuntimeError\)?: (?P<variable>[A-Z_]{1,30}_VISIBLE_DEVICES) set incorrectly\. Got (?P<got>[^\n]{0,200}?), expected to include (?P<gpu>\S{1,60})\.", OUTPUT,
+    "RuntimeError: CUDA_VISIBLE_DEVICES set incorrectly. Got 0,1, expected to include 3. Did you override the `CUDA_VISIBLE_DEVICES` "
+    "environment variable?",
+)  # fmt: skip
+"""Ray Train compares the variable with the GPUs that Ray assigned (`air/_internal/device_manager`, 2.9 to 2.60)."""
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
     LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
@@ -124,6 +136,12 @@ DRIVER_OUTSIDE = Signal(
     "you have available GPUs in a node before starting an vLLM engine.",
 )  # fmt: skip
 """vLLM, where Ray put the whole group on other nodes."""
+ENGINE_OUTSIDE = Signal(
+    "gpu.driver_has_none", " not found in any placement group bundle ",
+    LINE_START + r"RuntimeError: Engine node (?P<node_ip>[^,\s]{1,60}) not found in any placement group bundle \[(?P<workers>[^\[\]]{0,4000})\]\.", OUTPUT,
+    "RuntimeError: Engine node 10.0.0.1 not found in any placement group bundle ['10.0.0.2']. Rank-0 scheduler must be co-located with the Engine.",
+)  # fmt: skip
+"""SGLang on Ray (`srt/ray/engine.py`, 0.5)."""
 TOO_FEW = (
     Signal(
         "gpu.too_few", "Total available GPUs ",
@@ -190,12 +208,14 @@ GAVE_UP = Signal(
 _WORDS = {
     INVISIBLE[0].kind: pattern(
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
-        r"|No supported device detected|Failed to infer device type"
+        r"|No supported device detected|Failed to infer device type|No accelerator \(CUDA, XPU"
     ),
     ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
+    RENUMBERED.kind: pattern(r"_VISIBLE_DEVICES set incorrectly\. Got "),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(
         r"Ray does not allocate any \w+s on the driver node|driver node id \w{1,60} is not included in a placement group"
+        r"|Engine node \S{1,60} not found in any placement group bundle"
     ),
     TOO_FEW[0].kind: pattern(
         r"Total available GPUs \d{1,20}(?:\.\d{1,20})? is less than|exceeds the total number of available \w+s(?: in the (?:placement group|cluster))?\."
@@ -218,7 +238,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -329,6 +349,30 @@ def _ordinal(case: Case, events: list[Event]) -> Finding:
     )
 
 
+def _renumbered(case: Case, events: list[Event]) -> Finding:
+    first = events[0]
+    subject, variable = _subject(events), first["variable"]
+    return _made(
+        case,
+        events,
+        f"{subject} was assigned GPU {first['gpu']} by Ray, but its {variable} contains {first['got'] or 'nothing'}: the program or its "
+        "environment changed the variable",
+        f"Ray Train does not find the assigned GPU in {variable}",
+        name=f"renumbered {first['gpu']}",
+        severity=_certainty(case, events),
+        remedies=(
+            Remedy(
+                f"Remove {variable} from the program, the runtime environment and the container of the workers: Ray sets it",
+                (
+                    paste.shell("grep -rn {variable:id} .   # in the program: os.environ, env_vars, a Dockerfile", variable=variable),
+                    "ray start --num-gpus=2   # plus your other options. 2: if the node may use fewer GPUs than it has",
+                ),
+                doc=_DOC,
+            ),
+        ),
+    )  # fmt: skip
+
+
 def _where(ip: str) -> Remedy:
     """A check whether the machine has a GPU."""
     on = (
@@ -420,16 +464,17 @@ def _driver_has_none(case: Case, events: list[Event]) -> Finding:
     device, ip = event["device"] or "GPU", event["node_ip"]
     workers = [part.strip(" '\"") for part in event["workers"].split(",") if part.strip()]
     others = f": Ray put the workers on {evidence.join_names(workers)}" if workers else ""
-    place = f"node {ip}, where vLLM's driver runs" if ip else "the node where vLLM's driver runs"
+    engine = "SGLang's engine" if "placement group bundle" in event.message else "vLLM's driver"
+    place = f"node {ip}, where {engine} runs" if ip else f"the node where {engine} runs"
     return _made(
         case,
         events,
         f"Ray allocated no {device} on {place}{others}",
-        "vLLM needs one of its workers on the driver's node",
+        f"{engine} needs one of its workers on its own node",
         name=f"driver {ip}",
         remedies=(
             Remedy(
-                f"Start vLLM on a node with free {device}s, or without a placement group on other nodes",
+                f"Start the engine on a node with free {device}s, or without a placement group on other nodes",
                 ("ray status", "ray list nodes --detail   # GPUs of each node"),
                 doc=_VLLM_DOC,
             ),
@@ -538,6 +583,7 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
 _JUDGES = {
     INVISIBLE[0].kind: _invisible,
     ORDINAL.kind: _ordinal,
+    RENUMBERED.kind: _renumbered,
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
@@ -658,6 +704,20 @@ _IN_GROUP = NODE_HAS_NONE.sample.replace("'CPU': 3.0", _GROUP_KEYS)
 _NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "SGLang's engine runs on a node outside its placement group",
+        f'Traceback (most recent call last):\n  File "/app/serve.py", line 3, in <module>\n    main()\n{ENGINE_OUTSIDE.sample}\n',
+        says=("no GPU on node 10.0.0.1, where SGLang's engine runs", "10.0.0.2"),
+    ),
+    console(
+        "a rank of Ray Train has another list of GPUs than Ray assigned",
+        f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n{RENUMBERED.sample}\n',
+        says=("GPU 3", "contains 0,1", "grep -rn CUDA_VISIBLE_DEVICES ."),
+    ),
+    console(
+        "a program quotes both errors, and continues",
+        f"note: {ENGINE_OUTSIDE.sample}\nnote: {RENUMBERED.sample}\nloss 0.1\n",
+    ),
     console(
         "an actor without num_gpus uses CUDA",
         _INIT,

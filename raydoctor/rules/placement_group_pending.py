@@ -3,6 +3,7 @@
 ## What you see
 - `pg.wait()` returns False, or `ray.get(pg.ready())` does not return.
 - Tasks in the group stay in state `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
+- `Failed to reserve TPU slice` or `TPU slice placement group was not ready within 100s`: a slice is a placement group.
 - `gcs_server.out` has `Registering placement group` for the group, and no later line records that it was created.
 
 ## Why
@@ -47,7 +48,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import waiting
-from raydoctor.rules.shared.failures import ended_programs, program
+from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = live_groups.DOC
@@ -118,6 +119,7 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
     if not groups and not pending and not case.of("pg.registered"):
         reported = list(_without_gcs_log(case)) or list(_of_status(case))
         yield from reported or _cut_off(case)
+        yield from () if reported else _tpu(case)
 
 
 class _LoggedGroup(NamedTuple):
@@ -320,6 +322,42 @@ def _cut_off(case: Case) -> Iterator[Finding]:
             severity="warning",
             remedies=_remedies("", _Lack("", infeasible=False), (), _Room((), ())),
         )
+
+
+_TPU = pattern(
+    r"^(?:Failed to reserve TPU (?:slice|head)\b.{0,300}?(?:(?:of topology|with shape:?) '?(?P<shape>[\w.-]{1,60})|$)"
+    r"|TPU slice placement group was not ready within (?P<seconds>\d{1,9}(?:\.\d{1,9})?)s)"
+)
+"""`util/tpu.py` and `_private/accelerators/tpu.py`, 2.49 to 2.60."""
+
+
+def _tpu(case: Case) -> Iterator[Finding]:
+    """Programs that end because no slice of TPUs was free."""
+    for ending, raised in ended_programs(case):
+        if not (found := _TPU.match(raised.message)):
+            continue
+        which = f" of shape {found['shape']}" if found["shape"] else ""
+        within = f" within {found['seconds']} s" if found["seconds"] else ""
+        yield Finding(
+            f"The program could not reserve a slice of TPUs{which}{within}: no such slice is in the cluster, or other work holds its hosts",
+            (Link(ending, f"the program ends with {raised.name}"),),
+            explains=(program(ending), Entity("waiting", "cluster")),
+            severity=None if is_certain_end(ending) else "warning",
+            remedies=(
+                Remedy(
+                    "Compare the TPUs and slice labels of the nodes with the request, and find what holds them",
+                    (
+                        "ray list nodes --detail   # TPU in resources_total, and the labels ray.io/tpu-slice-name, tpu-topology, tpu-pod-type",
+                        "ray list placement-groups --detail --filter state=CREATED",
+                    ),
+                    doc="https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/tpu.html",
+                ),
+                Remedy(
+                    "KubeRay: set numOfHosts and both node selectors of the TPU group, so that a whole slice starts at once",
+                    ("cloud.google.com/gke-tpu-topology: 4x4   # and cloud.google.com/gke-tpu-accelerator. 4x4: the requested topology",),
+                ),
+            ),
+        )  # fmt: skip
 
 
 def _of_status(case: Case) -> Iterator[Finding]:
@@ -824,5 +862,22 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste that ends in a call of an actor's method of this name",
         _CUT_OFF.format("server.ready.remote()"),
         roots=("job-failed",),
+    ),
+    console(
+        "no slice of TPUs is free",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    main()\n'
+        "RuntimeError: Failed to reserve TPU slice. Requested 1 slice(s) of topology '4x4' with accelerator type 'TPU-V6E'. Ensure that "
+        "sufficient TPU resources are available in the cluster.\n",
+        says=("slice of TPUs of shape 4x4", "ray list nodes --detail"),
+    ),
+    console(
+        "the slice's group is not ready in time",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    main()\n'
+        "TimeoutError: TPU slice placement group was not ready within 100s. Ensure your cluster has sufficient TPU resources available.\n",
+        says=("within 100 s",),
+    ),
+    console(
+        "a program that quotes the refusal of a slice and continues",
+        "RuntimeError: Failed to reserve TPU slice. Requested 1 slice(s) of topology '4x4'.\nusing CPUs instead\nloss 0.1\n",
     ),
 )

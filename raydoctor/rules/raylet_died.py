@@ -132,6 +132,13 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     reported = [] if dead or checks or case.ledger.stops else _reported(case)
     for events in evidence.grouped(reported, lambda e: e["ip"]).values():
         yield _from_agent(case, events, errors)
+    cut = (
+        []
+        if errors or dead or checks or reported or lost or words or case.exits
+        else _cut_off(case)
+    )
+    if cut and evidence.is_console(case):
+        yield _disconnected(case, cut)
     if errors and not dead and not checks and not reported and not case.ledger.stops:
         yield Finding(
             "The raylet of the driver's node died, and its log is not in the capture",
@@ -144,6 +151,39 @@ def raylet_died(case: Case) -> Iterator[Finding]:
             covers=errors,
             gaps=(_RAYLET_LOG,),
         )
+
+
+_SOCKET_LOST = pattern(
+    r"System error: (?:Broken pipe|Connection reset by peer|The Plasma Store client is disconnected\.?|Failed to (?:read data from|write data to) the "
+    r"socket: (?:End of file|Broken pipe|Connection reset by peer))\s*$"
+)
+"""What a driver or worker reads from the socket of a raylet that has ended."""
+
+
+def _cut_off(case: Case) -> list[Event]:
+    """Exceptions of a driver that lost the raylet on its machine, with which its output ends."""
+    return [
+        e
+        for e in case.of(RAY_EXCEPTION.kind)
+        if e["type"] == "RaySystemError"
+        and _SOCKET_LOST.match(e["what"].partition("\n")[0])
+        and not evidence.goes_on(case, e, is_line=True)
+    ]
+
+
+def _disconnected(case: Case, events: list[Event]) -> Finding:
+    what = events[0]["what"].partition("\n")[0].removeprefix("System error: ").rstrip(". ")
+    return Finding(
+        f"The driver lost its connection to the raylet on its machine ({what}): the raylet ended, or a process that the driver forked used its socket",
+        tuple(Link(e, "the driver got RaySystemError") for e in events[:1]),
+        explains=(Entity("raylet", "local"),),
+        caused_by=(Entity("gcs", "gcs"),),
+        count=evidence.total(events),
+        severity="error",
+        remedies=_remedies(case, None),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is events[0].source)),
+        gaps=(_RAYLET_LOG,),
+    )
 
 
 def _reported(case: Case) -> list[Event]:
@@ -655,5 +695,16 @@ EXAMPLES: tuple[Example, ...] = (
         "Exception: The current node timed out during startup. This could happen because some of\n",
         roots=("raylet-died",),
         consequences=("driver-not-registered",),
+    ),
+    console(
+        "the driver's socket to the raylet breaks",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 5, in <module>\n    ray.get(ref)\n'
+        "ray.exceptions.RaySystemError: System error: Broken pipe\n",
+        says=("lost its connection to the raylet on its machine (Broken pipe)",),
+        severity="error",
+    ),
+    console(
+        "a program catches the error of a broken socket and continues",
+        "ray.exceptions.RaySystemError: System error: Broken pipe\nconnecting again\nloss 0.1\n",
     ),
 )

@@ -162,6 +162,38 @@ MESH_FRAME = Signal(
 )
 """The C++ stack of an exception that torch raised while Gloo waited for the other ranks."""
 
+MEETING = (
+    Signal(
+        "rendezvous.meeting",
+        "Unable to meet other processes at the rendezvous store.",
+        rf"(?:^|\] ){_RAISED}Unable to meet other processes at the rendezvous store\.",
+        OUTPUT,
+        "RuntimeError: Unable to meet other processes at the rendezvous store. If you are using P2P communication, please check if tensors "
+        "are put in the correct GPU. ",
+    ),
+    Signal(
+        "rendezvous.meeting",
+        "Unable to get the NCCLUniqueID from the store within ",
+        rf"(?:^|\] ){_RAISED}Unable to get the NCCLUniqueID from the store within (?P<seconds>\d{{1,9}}) seconds\.",
+        OUTPUT,
+        "RuntimeError: Unable to get the NCCLUniqueID from the store within 180 seconds.",
+    ),
+    Signal(
+        "rendezvous.meeting",
+        "Timed out waiting for GLOO rendezvous metadata for group ",
+        rf"(?:^|\] ){_RAISED}Timed out waiting for GLOO rendezvous metadata for group '(?P<group>[^'\n]{{1,200}})'",
+        OUTPUT,
+        "TimeoutError: Timed out waiting for GLOO rendezvous metadata for group 'default'.",
+    ),
+    Signal(
+        "rendezvous.meeting",
+        "Failed to receive worker ports from node 0 within timeout",
+        rf"(?:^|\] ){_RAISED}Failed to receive worker ports from (?P<node>node 0) within timeout",
+        OUTPUT,
+        "RuntimeError: Failed to receive worker ports from node 0 within timeout",
+    ),
+)
+"""`ray.util.collective` (2.9 to 2.60), whose ranks exchange their addresses through Ray, and SGLang on several nodes."""
 _LOST = (CLOSED, RESET)
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
 """The most specific first: one failure can cause all of them."""
@@ -183,6 +215,7 @@ _LOOPBACK_IP = ("127.", "::1")
         MESH_FRAME,
         LOOPBACK,
         ADDRESSES,
+        *MEETING,
         *_LOST,
         *SIGNALS,
         WORKER_EXIT,
@@ -197,6 +230,8 @@ def rendezvous_failed(case: Case) -> Iterator[Finding]:
         yield _addresses(case, same)
     elif best:
         yield _not_connected(case, best, found)
+    elif apart := case.of(MEETING[0].kind):
+        yield _apart(case, apart)
     elif evidence.is_console(case):
         closed = evidence.grouped(case.of(CLOSED.kind), lambda e: e["peer"])
         for peer, events in closed.items():
@@ -239,6 +274,41 @@ def _not_connected(case: Case, best: Signal, found: dict[Signal, list[Event]]) -
         remedies=tuple(_remedies(events[0], events[0]["host"])),
         covers=(*every, *loopback, *(e for seen in errors for e in seen.records)),
     )
+
+
+def _apart(case: Case, events: list[Event]) -> Finding:
+    """Ranks that waited for rank 0, or for the rank that publishes the address of their group."""
+    first = next((e for e in events if e["seconds"] or e["group"]), events[0])
+    errors = _task_errors(case, MEETING)
+    group = f" of group {first['group']}" if first["group"] else ""
+    within = f" within {first['seconds']} s" if first["seconds"] else ""
+    what = (
+        "Node 0 of SGLang did not send its workers' ports in time"
+        if first["node"]
+        else f"A rank{group} did not meet rank 0{within}: the others did not join, or ended before"
+    )
+    return Finding(
+        f"{what}{_reporters(events)}",
+        (Link(first, "the rank stops waiting for the first one"),),
+        explains=error_entities(errors),
+        subjects=tuple(_subjects(events)),
+        count=max(1, len(_processes(events))),
+        severity=_severity(case, errors, events),
+        remedies=(
+            Remedy(
+                "Check that the node starts, and that the others reach it at --dist-init-addr"
+                if first["node"]
+                else "Check that every rank creates the group, with the same name, world size and backend, and that rank 0 is alive",
+                (
+                    "nc -vz HEAD 20000   # from the other nodes. HEAD and 20000: host and port of --dist-init-addr"
+                    if first["node"]
+                    else "ray list actors --detail   # state and death_cause of each rank",
+                ),
+            ),
+            *_remedies(first, ""),
+        ),
+        covers=(*events, *(e for seen in errors for e in seen.records)),
+    )  # fmt: skip
 
 
 def _shows(signal: Signal, event: Event) -> str:
@@ -445,6 +515,22 @@ _TASK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a rank of ray.util.collective waits in vain for the first one",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n'
+        f"{MEETING[1].sample}\n",
+        says=("did not meet rank 0 within 180 s", "ray list actors"),
+    ),
+    console(
+        "a second node of SGLang waits in vain for the first one",
+        'Traceback (most recent call last):\n  File "/app/serve.py", line 3, in <module>\n    main()\n'
+        f"{MEETING[3].sample}\n",
+        says=("Node 0 of SGLang", "--dist-init-addr"),
+    ),
+    console(
+        "a program quotes the error of a rank, and continues",
+        f"retry after {MEETING[2].sample}\nloss 0.1\n",
+    ),
     console(
         "a host name resolves to the loopback address, and vLLM's ranks do not connect",
         f"{_ECHO} {LOOPBACK.sample}\n"

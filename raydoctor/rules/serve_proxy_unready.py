@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, Signal, rule
-from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
@@ -60,12 +60,23 @@ UNREADY = (
 )
 
 
+_NO_PROXIES = Signal(
+    "serve.no_proxies",
+    "TimeoutError: ",
+    r"^TimeoutError: (?:HTTP proxies not available|Proxies not available|HTTP proxy not ready) after (?P<seconds>\d{1,9}(?:\.\d{1,9})?)(?:s| seconds)\.",
+    DRIVER,
+    "TimeoutError: HTTP proxies not available after 60s.",
+    symptom=True,
+)
+"""`serve.start` and `serve.run` (`serve/_private/api.py`, `client.py`, 2.9 to 2.60)."""
+
+
 @rule(
     tier="root",
     severity="error",
     rank=44,
     explains=("actor", "serve-proxy"),
-    looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, *LEFT),
+    looks_for=(*UNREADY, _NO_PROXIES, RAY_EXCEPTION, CALL_FAILED, *LEFT),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:
     """One finding per node."""
@@ -78,6 +89,33 @@ def serve_proxy_unready(case: Case) -> Iterator[Finding]:
         actors += [a.id for a in case.ledger.actors.values() if a.name.endswith(suffix)]
         if actors:  # otherwise no caller used this proxy, and Serve has started another one
             yield _finding(case, node, events, list(dict.fromkeys(actors)))
+    waited = [e for e in case.of(_NO_PROXIES.kind) if not evidence.goes_on(case, e)]
+    if waited:
+        yield _none(case, waited)
+
+
+def _none(case: Case, events: list[Event]) -> Finding:
+    """Proxies that were not ready when the program stopped waiting for them."""
+    first = events[0]
+    return Finding(
+        f"Serve did not start: its proxies were not ready after {first['seconds']} s",
+        (Link(first, "the program stops waiting for the proxies"),),
+        explains=(Entity("serve-proxy", "start"),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Read why the proxies do not start: a port in use, no room for their actors, a slow import",
+                (
+                    "tail -n 20 /tmp/ray/session_latest/logs/serve/proxy_*.log",
+                    "ss -ltnp 'sport = :8000'; ray status   # the port, and demands without room",
+                ),
+                doc=_DOC,
+                finds_cause=True,
+            ),
+            *_remedies(),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )
 
 
 def _finding(case: Case, node: str, events: list[Event], actors: list[str]) -> Finding:
@@ -154,5 +192,15 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task that prints a controller's record",
         {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **QUIET_LOGS},
+    ),
+    console(
+        "the program stops waiting for the proxies",
+        'Traceback (most recent call last):\n  File "/app/deploy.py", line 5, in <module>\n    serve.run(app)\n'
+        f"{_NO_PROXIES.sample}\n",
+        says=("not ready after 60 s", "proxy_*.log"),
+    ),
+    console(
+        "a program quotes the time-out, and starts Serve again",
+        f"{_NO_PROXIES.sample}\ntrying again\nstarted\n",
     ),
 )

@@ -40,7 +40,7 @@ from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACKS, WORKER_EXI
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import cut
+from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import BY_KILL, CALL_FAILED, LEFT, all_deaths
@@ -83,7 +83,7 @@ class _Trouble:
         kinds = {said.event.kind for said in self.said}
         if kinds & {"serve.replica_failed", "serve.raised"}:
             return "constructor"
-        if kinds == {"serve.deploy_failed"}:
+        if kinds <= {"serve.deploy_failed", "serve.said_unhealthy"}:
             return "application"
         if kinds == {"serve.status"}:
             return "health" if self.first.event["check"] else "constructor"
@@ -107,7 +107,14 @@ class _Trouble:
     rank=44,
     explains=("actor", "program", "serve-replicas"),
     caused_by=("actor", "process", "runtime-env", "worker"),
-    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, *LEFT),
+    looks_for=(
+        *serve.SIGNALS,
+        serve.UNHEALTHY_SAID,
+        RAY_EXCEPTION,
+        WORKER_EXIT,
+        CALL_FAILED,
+        *LEFT,
+    ),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:
     """One finding per deployment and kind of failure."""
@@ -140,7 +147,18 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
         if trouble.kind != "health" or _matters(trouble):
             yield _finding(case, trouble)
     if not groups and "serve" not in case.roles:
-        yield from [*_of_console(case)] or _of_application(case)
+        yield from [*_of_console(case)] or [*_of_application(case)] or _of_deployment(case)
+
+
+def _of_deployment(case: Case) -> Iterator[Finding]:
+    """A deployment that its caller waited for, and that became unhealthy."""
+    for event in case.of(serve.UNHEALTHY_SAID.kind)[:1]:
+        if not evidence.goes_on(case, event):
+            trouble = _Trouble([Said(event, "", event["deployment"], "")])
+            yield replace(
+                _finding(case, trouble),
+                headline=f"Deployment {event['deployment']} became unhealthy: {_cut(clause(event['why']))}",
+            )
 
 
 def _of_console(case: Case) -> Iterator[Finding]:
@@ -342,6 +360,7 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
         "serve.deploy_failed": "the driver got the application's failure",
+        "serve.said_unhealthy": "the driver got the deployment's state",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -671,5 +690,15 @@ EXAMPLES: tuple[Example, ...] = (
         "a deployment failed, in the words of Ray 1",
         f"{serve.STATUS[2].sample}\n",
         says=("translator",),
+    ),
+    console(
+        "the program waits for a deployment that becomes unhealthy",
+        'Traceback (most recent call last):\n  File "/app/deploy.py", line 5, in <module>\n    serve.run(app)\n'
+        f"{serve.UNHEALTHY_SAID.sample}\n",
+        says=("Deployment Translator became unhealthy", "3 times in a row"),
+    ),
+    console(
+        "a program quotes the state of a deployment, and continues",
+        f"yesterday: {serve.UNHEALTHY_SAID.sample}\n{serve.UNHEALTHY_SAID.sample}\nhealthy again\n",
     ),
 )

@@ -31,12 +31,25 @@ from dataclasses import replace
 from typing import Literal
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import serve
+
+_NOT_RUNNING = Signal(
+    "serve.not_running",
+    " did not become ",
+    r"^TimeoutError: (?:Application (?P<app>\S{1,200}) did not become RUNNING|Deployment '?(?P<deployment>[^'\s]{1,200})'?"
+    r"(?: in application '(?P<of>[^'\n]{1,200})')? did not become HEALTHY) after (?P<seconds>\d{1,9}(?:\.\d{1,9})?)s\.",
+    DRIVER,
+    "TimeoutError: Application chat did not become RUNNING after 300s.",
+    symptom=True,
+    fold=("app", "deployment"),
+)
+"""`serve.run` with a time limit (`serve/_private/client.py`, 2.9 to 2.60)."""
 
 
 @rule(
@@ -45,7 +58,7 @@ from raydoctor.rules.shared import serve
     rank=85,
     explains=("serve-pending",),
     caused_by=("waiting",),
-    looks_for=(serve.PENDING, serve.READY, serve.REPLICA_READY),
+    looks_for=(serve.PENDING, _NOT_RUNNING, serve.READY, serve.REPLICA_READY),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
@@ -53,6 +66,9 @@ def serve_replica_pending(case: Case) -> Iterator[Finding]:
         serve.controllers(case, "serve.replica_pending"),
         lambda e: (e["app"], e["deployment"], e["step"]),
     )
+    waited = [e for e in case.of(_NOT_RUNNING.kind) if not evidence.goes_on(case, e)]
+    for events in [] if groups else evidence.grouped(waited, lambda e: e.source).values():
+        yield _not_running(case, events)
     for (app, deployment, step), events in groups.items():
         starting = step == "initialize"
         finding = _finding(case, app, deployment, starting, events)
@@ -61,6 +77,36 @@ def serve_replica_pending(case: Case) -> Iterator[Finding]:
             if starting or not _is_left(case, events[-1])
             else replace(finding, severity="warning")
         )
+
+
+def _not_running(case: Case, events: list[Event]) -> Finding:
+    """A deployment that was not ready when its caller stopped waiting; nothing shows why."""
+    first = events[0]
+    app = first["app"] or first["of"]
+    what = (
+        f"Application '{first['app']}'" if first["app"] else f"Deployment '{first['deployment']}'"
+    )
+    return Finding(
+        f"{what} was not ready after {first['seconds']} s: its replicas were not placed, or their constructors still ran",
+        (Link(first, "the program stops waiting for Serve"),),
+        explains=(Entity("serve-pending", f"{app} running"),),
+        caused_by=(Entity("waiting", "cluster"),),
+        subjects=(Subject("deployment", None, first["deployment"] or app),),
+        count=evidence.total(events),
+        severity="error",
+        remedies=(
+            Remedy(
+                "Read which replicas wait, and whether for resources or for their constructor",
+                (
+                    "serve status   # the message of each deployment",
+                    "ray status   # demands that no node has room for",
+                    "grep -hE 'taken more than|Exception in' /tmp/ray/session_latest/logs/serve/controller_*.log | tail -n 5",
+                ),
+                finds_cause=True,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
 
 
 def _is_left(case: Case, last: Event) -> bool:
@@ -203,5 +249,23 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task prints a controller's record",
         {"driver.log": f"(report pid=12) {_line(1, serve.PENDING.sample)}", **QUIET_LOGS},
+    ),
+    console(
+        "the program stops waiting for an application",
+        'Traceback (most recent call last):\n  File "/app/deploy.py", line 5, in <module>\n    serve.run(app)\n'
+        f"{_NOT_RUNNING.sample}\n",
+        says=("Application 'chat' was not ready after 300 s", "serve status"),
+        severity="error",
+    ),
+    console(
+        "a deployment, in the words of its caller",
+        'Traceback (most recent call last):\n  File "/app/deploy.py", line 5, in <module>\n    serve.run(app)\n'
+        "TimeoutError: Deployment 'LLM' in application 'chat' did not become HEALTHY after 60s.\n",
+        says=("Deployment 'LLM' was not ready after 60 s",),
+        severity="error",
+    ),
+    console(
+        "a program quotes the time-out, and deploys again",
+        f"{_NOT_RUNNING.sample}\ntrying again\ndeployed\n",
     ),
 )

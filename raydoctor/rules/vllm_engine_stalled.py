@@ -78,6 +78,32 @@ DEAD = Signal(
     _OUTPUT,
     "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
 )
+WATCHDOG = Signal(
+    "sglang.watchdog",
+    "atchdog timeout (self.watchdog_timeout=",
+    r"(?:^|\] )(?:(?P<process>\w{1,40}) w|W)atchdog timeout \(self\.watchdog_timeout=(?P<seconds>\d{1,9}(?:\.\d{1,9})?)(?:, self\.soft=False)?\)$",
+    _OUTPUT,
+    "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+    symptom=True,
+)
+"""SGLang 0.4 to 0.5 (`srt/utils/watchdog.py`): a step took longer, and the server ends."""
+START_TIMED_OUT = (
+    Signal(
+        "vllm.start_timeout",
+        "TimeoutError: Timed out waiting for ",
+        r"(?:^|\] )TimeoutError: Timed out waiting for (?:new )?engine core processes to start\.[^\n]{0,200}? Waited (?P<seconds>\d{1,9})s",
+        _OUTPUT,
+        "TimeoutError: Timed out waiting for engine core processes to start. This is often caused by slow weight loading for large "
+        "models. Waited 600s (configured by VLLM_ENGINE_READY_TIMEOUT_S).",
+    ),
+    Signal(
+        "vllm.start_timeout",
+        "Did not receive response from front-end process within ",
+        r"(?:^|\] )RuntimeError: Did not receive response from front-end process within (?P<minutes>\d{1,5}) minutes",
+        _OUTPUT,
+        "RuntimeError: Did not receive response from front-end process within 5 minutes",
+    ),
+)
 CONTINUES = (
     Signal(
         "vllm.continues",
@@ -110,7 +136,7 @@ CONTINUES = (
     explains=("task-error",),
     caused_by=("gpu-fault", "process", "worker"),
     looks_for=(
-        *(WAITING, TIMED_OUT, DEAD, *CONTINUES),
+        *(WAITING, TIMED_OUT, DEAD, *CONTINUES, WATCHDOG, *START_TIMED_OUT),
         *(*gpu.SIGNALS, *user_errors.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, WORKER_DIED),
     ),
 )
@@ -122,6 +148,72 @@ def vllm_engine_stalled(case: Case) -> Iterator[Finding]:
         yield _finding(case, timeouts, waiting)
     elif evidence.is_console(case) and (dead := case.of(DEAD.kind)) and not _has_own_error(case):
         yield _ended(case, dead)
+    if hung := case.of(WATCHDOG.kind):
+        yield _hung(case, hung)
+    late = [e for e in case.of(START_TIMED_OUT[0].kind) if not evidence.goes_on(case, e)]
+    if late and not (timeouts or waiting):
+        yield _late(case, late)
+
+
+def _hung(case: Case, events: Sequence[Event]) -> Finding:
+    """A step of SGLang that its watchdog gave up on."""
+    first = events[0]
+    return Finding(
+        f"An SGLang server ended because a step of its scheduler took longer than {first['seconds']} s: a rank is hung or too slow",
+        (Link(first, "the watchdog found the scheduler in the same step"),),
+        explains=(),
+        caused_by=gpu.earlier(case, first),
+        subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Compare the stacks of the ranks: SGLang prints them if py-spy is installed, and the rank that differs is behind",
+                (
+                    "pip install py-spy",
+                    "pgrep -f sglang::scheduler | xargs -n1 py-spy dump --pid   # on each node, while the server hangs",
+                ),
+            ),
+            Remedy(
+                "If steps need more time (long prompts, compilation), raise the limit",
+                (paste.shell("python -m sglang.launch_server --watchdog-timeout {longer}   # plus your other options", longer=6 * _LIMIT),),
+                risk="disruptive",
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
+
+
+def _late(case: Case, events: Sequence[Event]) -> Finding:
+    """Processes of vLLM that waited for each other at the start."""
+    first = events[0]
+    if first["minutes"]:
+        headline = f"vLLM did not start: an engine process got no answer from the API server within {first['minutes']} min"
+    else:
+        headline = (
+            f"vLLM did not start: its engine processes were not ready within {first['seconds']} s"
+        )
+    return Finding(
+        headline,
+        (Link(first, "a process of vLLM stops waiting for the others"),),
+        explains=(),
+        caused_by=gpu.earlier(case, first),
+        subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Find what the processes do: load weights, compile, or wait for a node that did not start",
+                ("pgrep -f VLLM:: | xargs -n1 py-spy dump --pid   # on each node, while vLLM starts",),
+                doc=_DOC,
+                finds_cause=True,
+            ),
+            Remedy(
+                "If the weights load slowly, raise the limit, or keep them on a local disk",
+                ("export VLLM_ENGINE_READY_TIMEOUT_S=1800   # before vllm serve starts",),
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
 
 
 def _unanswered(case: Case) -> list[Event]:
@@ -308,5 +400,25 @@ EXAMPLES: tuple[Example, ...] = (
         f"known harmless: {WAITING.sample}\n" * 3
         + "retry because of TimeoutError: RPC call to execute_model timed out.\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "SGLang's watchdog ends the server",
+        f"[2026-11-21 07:34:12 TP0] {WATCHDOG.sample}\n[2026-11-21 07:34:17] Received sigquit from a child process. It usually means the "
+        "child failed.\nKilled\n",
+        says=("longer than 300 s", "--watchdog-timeout 1800"),
+    ),
+    console(
+        "vLLM's engine does not start in time",
+        f'Traceback (most recent call last):\n  File "/app/serve.py", line 5, in <module>\n    main()\n{START_TIMED_OUT[0].sample}\n',
+        says=("not ready within 600 s", "VLLM_ENGINE_READY_TIMEOUT_S"),
+    ),
+    console(
+        "an engine process gets no answer from the API server",
+        f'Traceback (most recent call last):\n  File "/app/serve.py", line 5, in <module>\n    main()\n{START_TIMED_OUT[1].sample}\n',
+        says=("within 5 min",),
+    ),
+    console(
+        "a program quotes the watchdog and a time-out of the start, and continues",
+        f"note: {WATCHDOG.sample}\nnote: {START_TIMED_OUT[0].sample}\nloss 0.1\n",
     ),
 )

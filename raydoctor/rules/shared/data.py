@@ -152,6 +152,16 @@ STALE = (
 )
 """Written by the actor that is called, in all versions: a call came again that the actor counts as done, or one never came."""
 _MAP_WORKER = pattern(r"^MapWorker\((?P<operator>.+)\)$")
+SPLIT = Signal(
+    "data.split_waits",
+    " blocked waiting on other clients for more than ",
+    r"^StreamSplitDataIterator\(epoch=(?P<epoch>-?\d{1,9}), split=(?P<split>\d{1,9})\) blocked waiting on other clients for more than (?P<seconds>\d{1,9})s",
+    (*_ROLES, "worker-echo", "worker-err"),
+    "StreamSplitDataIterator(epoch=0, split=1) blocked waiting on other clients for more than 30s. All clients must read from the "
+    "DataIterator splits at the same time.",
+    fold=("epoch", "split"),
+)
+"""Once for each split and epoch (`data/_internal/iterator/stream_split_iterator.py`, 2.9 to 2.60)."""
 STALLS = (NO_PROGRESS, TIMED_OUT, NO_ACTORS, NOT_ENOUGH, AGGREGATORS, IDLE, SLOW_TASK, SHUFFLE)
 
 FINISHED = Signal(

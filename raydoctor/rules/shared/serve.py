@@ -120,6 +120,15 @@ DEPLOY_FAILED = Signal(
     "RuntimeError: Deploying application translation failed: Failed to update the deployments ['Translator'].",
     symptom=True,
 )
+UNHEALTHY_SAID = Signal(
+    "serve.said_unhealthy",
+    " is UNHEALTHY: ",
+    r"^RuntimeError: Deployment (?P<deployment>\S{1,200}) is UNHEALTHY: (?P<why>[^\n]{1,500})",
+    DRIVER,
+    "RuntimeError: Deployment Translator is UNHEALTHY: The deployment failed to start 3 times in a row.",
+    symptom=True,
+)
+"""`serve/_private/client.py`, 2.9 to 2.60: a deployment that its caller waits for."""
 BUILD_FAILED = Signal(
     "serve.build_failed",
     "failed with exception:",
