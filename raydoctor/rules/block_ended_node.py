@@ -23,7 +23,8 @@ Keep that daemon alive: fix the error in its own log, and leave memory for it (`
 tasks off the head). The restart of the node itself is intended.
 
 ## Not this when
-- the daemon that ended first was the raylet or the GCS (`raylet-died`, `gcs-died`): the node then ends in any case.
+- the daemon that ended first was the raylet or the GCS, and its log shows why (`raylet-died`, `gcs-died`): the node then
+  ends in any case.
 - the node was stopped by SIGTERM (`ray-stopped`).
 """
 
@@ -40,6 +41,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared.cluster import CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, UNHANDLED
 
 _DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/config.html"
 _CENTRAL = ("raylet", "gcs_server")
@@ -55,10 +57,23 @@ EXITED = (
         "block.exited", " [exit code=", rf"^(?:\S+ \S+\s+ERR scripts\.py:\d+ -- )?\s*(?P<daemons>{_DAEMONS} \[exit code=-?\d+\])",
         ("driver",), "2026-11-21 14:49:15,419\tERR scripts.py:87 -- dashboard [exit code=-9]",
     ),
+    Signal(
+        "block.exited", " died with exit code ", rf"^\s*(?P<daemons>{_DAEMONS} died with exit code -?\d+)", ("driver",),
+        "    raylet died with exit code -6",
+    ),
 )  # fmt: skip
-"""The file since Ray 2.54, the output of `ray start --block` since 2.9."""
+"""The file since Ray 2.54, the output of `ray start --block` since 2.9, and before 1.0."""
+_ANNOUNCED = tuple(
+    Signal(
+        "block.announced", text, rf"^(?:\S+ \S+\s+ERR\w* scripts\.py:\d+ -- )?\s*{text}", ("driver",), text, precedes=True
+    )
+    for text in ("Some Ray subprocesses exited unexpectedly:", "Ray processes died unexpectedly:")
+)  # fmt: skip
+"""The line above the names, without which a program's own table of exit codes is read."""
 
-_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d{1,10}|None)")
+_DAEMON = pattern(
+    r"(?P<name>\w{1,100}) (?:\[exit code=|died with exit code )(?P<code>-?\d{1,10}|None)"
+)
 
 
 class _Daemon(NamedTuple):
@@ -83,20 +98,35 @@ class _Daemon(NamedTuple):
     explains=("block", "daemon", "dashboard", "gcs", "job", "node", "raylet"),
     caused_by=("daemon",),
     daemons_record=True,
-    looks_for=(*EXITED, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
+    looks_for=(*EXITED, *_ANNOUNCED, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, MARKED_DEAD, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
 )  # fmt: skip
 def block_ended_node(case: Case) -> Iterator[Finding]:
     """One finding per node that ended this way."""
     by_node: dict[str, Event] = {}
     for event in case.of("block.exited"):
         daemons = _daemons(event)
-        if daemons and not any(d.name in _CENTRAL for d in daemons):
+        is_central = any(d.name in _CENTRAL for d in daemons)
+        if daemons and (not is_central or _is_only_witness(case, event)):
             by_node.setdefault(event.source.node, event)
     recorded = [_daemons(event) for node, event in by_node.items() if node]
     for node, event in by_node.items():
         # The output of `ray start --block` may be a file whose node is unknown, beside that node's own log.
         if node or _daemons(event) not in recorded:
             yield _finding(case, event, _daemons(event))
+
+
+def _is_only_witness(case: Case, event: Event) -> bool:
+    """Whether nothing but the output of `ray start` shows the end of the raylet or the GCS."""
+    announced = any(
+        e.source is event.source and 0 < event.line - e.line <= _LIST
+        for e in case.of(_ANNOUNCED[0].kind)
+    )
+    return announced and evidence.is_console(case) and not case.of(*_LAST_WORDS)
+
+
+_LAST_WORDS = (CHECK_FAILED.kind, DAEMON_CRASH.kind, UNHANDLED.kind, MARKED_DEAD.kind)
+_LIST = 8
+"""Lines below the announcement: at most one for each kind of daemon."""
 
 
 def _daemons(event: Event) -> list[_Daemon]:
@@ -113,7 +143,7 @@ def _daemons(event: Event) -> list[_Daemon]:
 
 def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
     nodes = _nodes(case, event)
-    is_head = _is_head(case, event)
+    is_head = _is_head(case, event) or any(d.name == "gcs_server" for d in daemons)
     ends = " and ".join(f"the {d.name} {d.end}" for d in daemons)
     ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
     where = "the head" if is_head else f"node {ips}" if ips else "a node"
@@ -160,9 +190,11 @@ def _seen_by_others(case: Case, event: Event) -> Iterator[Link]:
 
 def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
     name = daemons[0].name
-    log = {"gcs_server": "gcs_server.out", "ray_client_server": "ray_client_server.err"}.get(
-        name, f"{name}.log"
-    )
+    log = {
+        "gcs_server": "gcs_server.out",
+        "raylet": "raylet.out",
+        "ray_client_server": "ray_client_server.err",
+    }.get(name, f"{name}.log")
     return (
         Remedy(
             f"Find out what ended the {name}",
@@ -200,6 +232,22 @@ _CONSOLE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the raylet ends soon after the start, and only the output of `ray start --block` is available",
+        f"{_CONSOLE.replace('dashboard [exit code=-9]', 'raylet [exit code=1]')}",
+        says=("the raylet exited with code 1", "raylet.out"),
+    ),
+    console(
+        "the same before Ray 1.0",
+        "2026-11-21 14:49:15,419 ERROR scripts.py:447 -- Ray processes died unexpectedly:\n"
+        f"2026-11-21 14:49:15,420 ERROR scripts.py:450 -- {EXITED[2].sample}\n"
+        "2026-11-21 14:49:15,421 ERROR scripts.py:452 -- Killing remaining processes and exiting...\n",
+        says=("the raylet was killed by SIGABRT",),
+    ),
+    console(
+        "a program's own table of exit codes, without the announcement",
+        "raylet [exit code=1]\nraylet died with exit code -6\nloss 0.1\n",
+    ),
     Example(
         "the dashboard of the head was killed",
         {

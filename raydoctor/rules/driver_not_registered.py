@@ -60,6 +60,7 @@ from raydoctor.rules.shared.connect import (
     CONNECTING,
     INIT_DOC,
     NO_NODE_INFO,
+    NO_RAYLET,
     NODE_NOT_STARTED,
     STARTED_LOCAL,
     UNREGISTERED,
@@ -138,6 +139,7 @@ _REASONS = (
     caused_by=("raylet",),
     looks_for=(
         UNREGISTERED,
+        *NO_RAYLET,
         _NO_NODE,
         *_NOT_YET,
         NO_NODE_INFO,
@@ -152,7 +154,7 @@ _REASONS = (
 )
 def driver_not_registered(case: Case) -> Iterator[Finding]:
     """One finding per machine with drivers that could not register, and one per session folder without a node."""
-    refused = (e for e in case.of(UNREGISTERED.kind) if _is_drivers(e))
+    refused = (e for e in case.of(UNREGISTERED.kind) if _is_drivers(case, e))
     for label, events in evidence.grouped(refused, lambda e: e.source.node).items():
         yield _unregistered(case, label, events)
     waits = case.version is None or case.version >= _WAITS_FOR_RAYLET
@@ -214,13 +216,23 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
-def _is_drivers(event: Event) -> bool:
+def _is_drivers(case: Case, event: Event) -> bool:
     """Whether Ray wrote the record (it has a header, or its file) in a driver, not in a worker with a pasted log."""
     worker = event["before"] or event["why"].partition("worker_id")[2][1:57]
     is_named = bool(ids.job_of_driver(worker))
     if not event.level:
-        return is_named and "process.cc:" in event.text
+        return (is_named and "process.cc:" in event.text) or _is_excerpt_of(case, event)
     return is_named or len(worker) < 56
+
+
+def _is_excerpt_of(case: Case, event: Event) -> bool:
+    """Whether a person pasted the record without its header: the driver ends with it."""
+    is_rays = ".cc:" in event.text or "Worker will terminate" in event.message
+    return (
+        is_rays
+        and event.source.is_excerpt
+        and not (event["who"] or evidence.goes_on(case, event, is_line=True))
+    )
 
 
 def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
@@ -273,6 +285,8 @@ def _tried_again(case: Case, last: Event) -> bool:
 
 
 def _reason(event: Event) -> str:
+    if event["socket"]:
+        return f"nothing answers at its socket {event['socket']}: it has ended, or runs on another machine that shares this folder"
     return next(
         (means for text, means in _REASONS if text in event["why"]), "the reason is not recorded"
     )
@@ -409,6 +423,25 @@ EXAMPLES: tuple[Example, ...] = (
         "a driver of a running cluster (2.49 and newer)",
         _CONNECTING + _NEW,
         says=("10.0.0.2:6379", "ray --version"),
+    ),
+    console(
+        "the raylet's port is closed when the driver reads its settings",
+        f"{_CONNECTING}[2026-11-21 10:40:41,421 E 759 759] core_worker_process.cc:217: {NO_RAYLET[0].sample}\n",
+        says=("cluster 10.0.0.2:6379", "nothing listens on its socket"),
+    ),
+    console(
+        "an excerpt without the header, above the stack of the driver",
+        f"{NO_RAYLET[0].sample} .Please see `raylet.out` for more details.\n{_FRAMES.rpartition('    ray.init')[0]}",
+        says=("nothing listens on its socket",),
+    ),
+    console(
+        "nodes of a batch job share the session's folder",
+        f"raylet_client.cc:60: {NO_RAYLET[1].sample}.1\n",
+        says=("sockets/raylet.1", "another machine that shares this folder"),
+    ),
+    console(
+        "a worker of a running program prints both errors, and so does the program's own log",
+        f"(check pid=12) {NO_RAYLET[0].sample}\n{NO_RAYLET[0].sample}\nnote: {NO_RAYLET[1].sample}\n{NO_RAYLET[1].sample}\nloss 0.1\n",
     ),
     Example(
         "the raylet had ended with its agent",

@@ -38,7 +38,13 @@ from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.cluster import GCS_LOST_CHECK, is_fatal, spelled
+from raydoctor.rules.shared.cluster import (
+    GCS_LOST_CHECK,
+    is_fatal,
+    is_of_gcs,
+    is_of_redis_client,
+    spelled,
+)
 from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, checks_of_processes
 
 _ISSUES = "https://github.com/ray-project/ray/issues"
@@ -65,7 +71,7 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
     groups: dict[str, dict[Entity, tuple[Event, WorkerExit]]] = {}
     drivers: dict[int | None, Event] = {}
     for event in _last_words(case):
-        if any(text in event.message for text in _OF_OTHERS):
+        if any(text in event.message for text in _OF_OTHERS) or _is_of_daemon(event):
             continue
         worker = evidence.worker_of(event)
         if ids.job_of_driver(worker) or not (worker or event["who"]):
@@ -78,6 +84,11 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
         yield _of_driver(case, event, ids.job_of_driver(evidence.worker_of(event)))
     for expression, members in groups.items():
         yield _of_workers(case, expression, list(members.values()))
+
+
+def _is_of_daemon(event: Event) -> bool:
+    """Whether `gcs-died` or `redis-unreachable` reports the check."""
+    return is_of_gcs(event) or is_of_redis_client(event)
 
 
 def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:

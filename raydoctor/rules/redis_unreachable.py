@@ -37,7 +37,14 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared.cluster import CHECK_FAILED, GCS_DOC, is_of_gcs
+from raydoctor.rules.shared.cluster import (
+    CHECK_FAILED,
+    GCS_DOC,
+    is_of_gcs,
+    is_of_redis_client,
+    spelled,
+)
+from raydoctor.rules.shared.crash import CHECK
 
 _WHERE = (*GCS, *DRIVER, "gcs-echo")
 _REDIS = r"Could not establish connection to Redis (?P<address>[^\s:]{1,120}:\d{1,5})"
@@ -134,15 +141,16 @@ _CHECKS = (
     severity="critical",
     rank=4,
     explains=("daemon",),
-    looks_for=(*RETRIED, *GAVE_UP, _CLIENT, NOT_STARTED, CHECK_FAILED, TRACEBACK),
+    looks_for=(*RETRIED, *GAVE_UP, _CLIENT, NOT_STARTED, CHECK_FAILED, CHECK, TRACEBACK),
 )
 def redis_unreachable(case: Case) -> Iterator[Finding]:
     """At most one finding: a cluster has one Redis."""
     failed = [e for e in case.of(GAVE_UP[0].kind, RETRIED[0].kind) if _is_gcs(e)]
     checks = [
         e
-        for e in case.of(CHECK_FAILED.kind)
-        if is_of_gcs(e) and any(text in e["expression"] for text in _CHECKS)
+        for e in case.of(CHECK_FAILED.kind, CHECK.kind)
+        if (is_of_gcs(e) and any(text in e["expression"] for text in _CHECKS))
+        or (is_of_redis_client(e) and e.level == "C" and not e["who"])
     ]
     ends = [e for e in (*failed, *checks) if e.level == "C"]
     if failed:
@@ -166,9 +174,11 @@ def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
     address = next((e["address"] for e in events if e["address"]), "")
     attempts = next((e["attempts"] for e in events if e["attempts"]), "")
     times = f" in {attempts} attempts" if attempts else ""
-    is_client = bool(ends) and ends[0].kind == _CLIENT.kind
+    is_client = bool(ends) and (
+        ends[0].kind == _CLIENT.kind or ("expression" in ends[0].fields and not is_of_gcs(ends[0]))
+    )
     end = (
-        f", so it did not start: {cut(clause(ends[0]['error']), 120)}"
+        f", so it did not start: {cut(clause(ends[0]['error']), 120) or _said(ends[0])}"
         if is_client
         else ", and ended itself"
         if ends
@@ -187,6 +197,11 @@ def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
         remedies=tuple(_remedies(address)),
         covers=(*events, *(e for e in case.of("log.traceback") if is_client and e.source is ends[0].source)),
     )  # fmt: skip
+
+
+def _said(check: Event) -> str:
+    """The text of a failed check without its expression."""
+    return spelled(check["expression"].rpartition("REDIS_OK ")[2])
 
 
 def _remedies(address: str) -> Iterator[Remedy]:
@@ -277,6 +292,18 @@ EXAMPLES: tuple[Example, ...] = (
         'Traceback (most recent call last):\n  File "/venv/ray/_private/services.py", line 874, in wait_for_redis_to_start\n'
         f"    raise RuntimeError(\n{_CLIENT.sample}\n",
         says=("ray start could not reach", "Connection refused", "redis-cli -h 10.0.0.9 -p 6379 ping"),
+    ),
+    console(
+        "ray start cannot verify the certificate of Redis",
+        "[2026-11-22 18:48:31,664 C 8 8] (ray_init) redis_context.cc:484:  Check failed: redisInitiateSSLWithContext(context_, ssl_context_) == "
+        "REDIS_OK Failed to setup encrypted redis: SSL_connect failed: CERTIFICATE_VERIFY_FAILED\n",
+        says=("ray start could not reach its Redis server, so it did not start: Failed to setup encrypted redis", "TLS: rediss://"),
+    ),
+    console(
+        "a task prints the failed check of another process, and the job continues",
+        "(check pid=12) [2026-11-22 18:48:31,664 C 8 8] (ray_init) redis_context.cc:484:  Check failed: ok Failed to setup encrypted redis: x\n"
+        "loss 0.1\n",
+        logs=QUIET_LOGS,
     ),
     console(
         "a program prints the error of its own cache, and continues",

@@ -225,6 +225,11 @@ def is_of_gcs(event: Event) -> bool:
     )
 
 
+def is_of_redis_client(event: Event) -> bool:
+    """Whether a record comes from the client of Redis, which the GCS, `ray start` and drivers of old versions use."""
+    return "redis_context.cc:" in event.text[:200] or "redis_client.cc:" in event.text[:200]
+
+
 def echoed_checks(case: Case) -> list[Event]:
     """Failed checks of raylets, if their own logs are missing or lack their beginning."""
     if case.of("raylet.started"):

@@ -36,6 +36,23 @@ UNREGISTERED = Signal(
     f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
     f"from the socket: End of file worker_id=01000000{'f' * 48}", extent="record", symptom=True,
 )  # fmt: skip
+NO_RAYLET = (
+    Signal(
+        UNREGISTERED.kind, "Failed to get the system config from raylet because it is dead.",
+        r"^(?:core[ _]worker(?:[ _]process)?\.cc:\d{1,5}: )?Failed to get the system config from raylet because it is dead\. Worker will terminate\. Status: (?P<why>[^\n]{1,600})",
+        (*DRIVER, "core-driver"),
+        "Failed to get the system config from raylet because it is dead. Worker will terminate. Status: RpcError: RPC Error message: failed to "
+        "connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.2:46339: Failed to connect to remote host: Connection refused",
+        symptom=True,
+    ),
+    Signal(
+        UNREGISTERED.kind, "Could not connect to socket ",
+        r"^(?P<is_socket>(?:raylet_(?:ipc_)?client(?:_base)?\.cc:\d{1,5}: )?Could not connect to socket) (?P<socket>\S{1,300}/sockets/raylet(?:\.\d{1,5})?)\s*$",
+        (*DRIVER, "core-driver"),
+        "Could not connect to socket /tmp/ray/session_2026-11-21_10-40-11_306000_7/sockets/raylet", symptom=True,
+    ),
+)  # fmt: skip
+"""The steps before the registration (`core_worker_process.cc`, `raylet_client.cc`, 2.0 to 2.60)."""
 NODE_NOT_STARTED = (
     Signal(
         "driver.node_not_started", "The current node timed out during startup",
