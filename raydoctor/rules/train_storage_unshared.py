@@ -121,6 +121,12 @@ EXAMPLES: tuple[Example, ...] = (
         says=("/home/ana/ray_results (local)", "each node has its own", "findmnt"),
     ),
     console(
+        "the driver itself sets the storage up",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    trainer.fit()\n'
+        "RuntimeError: Unable to set up cluster storage with the following settings:\n",
+        says=("could not use its storage path",),
+    ),
+    console(
         "a bucket that a node cannot read",
         f"{_TASK}{UNSHARED.sample.replace('local', 's3').replace('/home/ana', 'runs')}\n",
         says=("runs/ray_results (s3)", "not readable from every node"),

@@ -242,6 +242,20 @@ def _of_none(case: Case, records: list[Event]) -> Finding:
                 ),
                 doc=INIT_DOC,
             ),
+            *(
+                ()
+                if head
+                else (
+                    Remedy(
+                        "If there is no cluster yet, start one, or let the program start Ray itself",
+                        (
+                            "ray start --head   # then run the program again",
+                            "ray.init()   # without an address, and without RAY_ADDRESS",
+                        ),
+                        doc=INIT_DOC,
+                    ),
+                )
+            ),
         ),
         covers=(*records, *_tracebacks(case, records[0])),
     )
@@ -320,6 +334,12 @@ EXAMPLES: tuple[Example, ...] = (
         "no Ray on the driver's machine",
         {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
         says=("10.0.0.2",),
+        severity="critical",
+    ),
+    console(
+        "no cluster runs anywhere",
+        f"{_TRACEBACK}{_NONE.sample}\n",
+        says=("ray start --head", "ray.init()"),
         severity="critical",
     ),
     Example(
