@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from raydoctor.case import signals
 from raydoctor.case.rule import Example, Rule
+from raydoctor.cli import names
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.model import entities, paste
 from raydoctor.model.values import Report
@@ -32,6 +33,7 @@ def test_rule(rule: Rule) -> None:
     words = {word for example in rule.examples for word in capitals(run_of(example)[0])}
     unknown = {word for word in words if not NO_PLACEHOLDER.fullmatch(word)}
     assert unknown == set(), "add them to paste.PLACEHOLDERS, or here"
+    assert commands_of_raydoctor(run_of(example)[0] for example in rule.examples) <= {*names()}
 
 
 NO_PLACEHOLDER = re.compile(
@@ -43,9 +45,20 @@ NO_PLACEHOLDER = re.compile(
 """Words in capitals in lines to paste that stay as they are: variables, states, settings, our examples' names."""
 
 
+def steps_of(report: Report) -> Iterator[str]:
+    """Every step of every fix."""
+    return (s for d in report.diagnoses for r in d.remedies for s in r.steps)
+
+
+def commands_of_raydoctor(reports: Iterable[Report]) -> set[str]:
+    """The commands of raydoctor in the fixes of reports."""
+    steps = (step for report in reports for step in steps_of(report))
+    return {w for step in steps for w in re.findall(r"(?<![^ ])raydoctor ([a-z]+)(?= |$)", step)}
+
+
 def capitals(report: Report) -> Iterator[str]:
     """The words in capitals that a reader of the fixes could take for a placeholder."""
-    for step in (s for d in report.diagnoses for r in d.remedies for s in r.steps):
+    for step in steps_of(report):
         if paste.is_code(step):
             code = "".join(part for kind, part in paste.parts(step) if kind == "code")
             yield from re.findall(r"(?<![\w$-])[A-Z][A-Z_]+(?![\w%])", code)
