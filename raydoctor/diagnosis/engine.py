@@ -39,7 +39,6 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.status import LiveStatus
 from raydoctor.model.text import duration, headline
 from raydoctor.model.values import (
-    CONSOLES,
     SEVERITIES,
     CaptureInfo,
     Diagnosis,
@@ -521,8 +520,8 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
 
 def _info(capture: Capture, case: Case) -> CaptureInfo:
     timed = [e for e in case.events if e.at is not None]
-    # The output of a program may quote records of another day.
-    times = [e.at or 0.0 for e in timed if e.source.role not in CONSOLES] or [
+    # What a program prints may quote records of another day.
+    times = [e.at or 0.0 for e in timed if e.source.role not in corroboration.PRINTED] or [
         e.at or 0.0 for e in timed
     ]
     ledger = case.ledger

@@ -376,7 +376,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an order book calls a risk desk, which calls the order book",
         _files((2, 1), (1, 1)),
         consequences=("get-timeout",),
-        says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
+        says=("OrderBook (pid 400) and RiskDesk (pid 399) wait for each other", "1 call queued"),
     ),
     Example(
         "the risk desk is busy, and the order book only waits for it",

@@ -418,7 +418,7 @@ EXAMPLES: tuple[Example, ...] = (
         f'{_TRACEBACK}  File "/app/ids.py", line 8, in handle\n    return ray.get_actor("metrics")\n'
         '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3154, in get_actor\n'
         '    return worker.core_worker.get_named_actor_handle(name, namespace or "")\n',
-        says=("ray.get_actor('metrics') in handle (ids.py:8)", "list_named_actors"),
+        says=("ray.get_actor('metrics') in handle() (ids.py:8)", "list_named_actors"),
         severity="warning",
     ),
     console(

@@ -151,7 +151,7 @@ def _split_waits(case: Case, events: list[Event]) -> Finding:
             ),
             Remedy(
                 "Find the rank that does something else",
-                ("raydoctor stacks   # of all workers: the one that is not in iter_batches",),
+                ("raydoctor stack   # of all workers: the one that is not in iter_batches",),
             ),
         ),
         covers=tuple(events),

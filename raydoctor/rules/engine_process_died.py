@@ -26,9 +26,10 @@ space. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `
 driver and of CUDA.
 
 ## Not this when
-The output shows the exception of that process: the report then names it (`cuda-oom`, `gpu-memory-taken`, `job-failed`,
-…). The server was stopped: vLLM prints the message also after Ctrl-C. The engine timed out while its workers were alive
-(`vllm-engine-stalled`).
+- the output shows the exception of that process: the report then names it (`cuda-oom`, `gpu-memory-taken`,
+  `job-failed`, …).
+- the server was stopped: vLLM prints the message also after Ctrl-C.
+- the engine timed out while its workers were alive (`vllm-engine-stalled`).
 """
 
 from __future__ import annotations

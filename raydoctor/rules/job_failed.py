@@ -929,7 +929,6 @@ EXAMPLES: tuple[Example, ...] = (
         "[2026-11-21 03:41:24 TP2] Scheduler hit an exception: Traceback (most recent call last):\n"
         "  File \"/app/scheduler.py\", line 42, in run\n    self.loop()\nKeyError: 'hidden_size'\n",
         says=("KeyError: 'hidden_size', in run() (scheduler.py:42)",),
-        severity="warning",
     ),
     console(
         "a program logs such a line and continues",

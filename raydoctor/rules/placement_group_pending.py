@@ -562,7 +562,7 @@ def _smaller(
     kept = f"keep {strategy}, and request" if strategy.startswith("STRICT_") else "request"
     for number, (each, times, why) in enumerate(choices):
         if times:
-            filled = {
+            filled: dict[str, paste.Values] = {
                 "bundle": [paste.python("{n}: {v:g}", n=n, v=v) for n, v in each.items()],
                 "times": times,
                 "strategy": strategy or "PACK",

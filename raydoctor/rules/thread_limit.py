@@ -166,12 +166,13 @@ def thread_limit(case: Case) -> Iterator[Finding]:
         yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
     drivers = list(_of_drivers(case)) if evidence.is_console(case) else []
     yield from drivers
+    is_explained = bool(dead or aborted or drivers)
     printed = [e for e in case.of(FATAL.kind) if e.source.role in (*DRIVER, "worker-err")]
     if printed and not (dead or aborted) and evidence.is_console(case):
         yield _of_console(case, printed)
-    elif raised := [] if dead or aborted or drivers else _raised(case):
+    elif not is_explained and (raised := _raised(case)):
         yield _of_raised(case, *raised)
-    elif refused := [] if dead or aborted or drivers else _refused_in_excerpt(case):
+    elif not is_explained and (refused := _refused_in_excerpt(case)):
         yield _of_refusals(case, refused)
     elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
         yield _of_shells(case, shells)

@@ -20,7 +20,8 @@ Set a bucket or a shared folder that every node mounts at the same path:
     RunConfig(storage_path="s3://my-bucket/runs", name="experiment-1")
 
 ## Not this when
-The path is shared, and the disk behind it is full (`disk-full`), or the worker died while it wrote (`train-worker-failed`).
+- the path is shared, and the disk behind it is full (`disk-full`).
+- the worker died while it wrote (`train-worker-failed`).
 """
 
 from __future__ import annotations

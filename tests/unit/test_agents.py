@@ -322,7 +322,7 @@ def test_no_reply_is_larger_than_the_limit(text: str) -> None:
     }  # fmt: skip
     group = {"headline": text, "culprits": ["a"] * 999, "waiting": ["a"] * 999, "exact": True,
              "remedies": document["diagnoses"][0]["remedies"]}  # fmt: skip
-    hung = {"hung": [row], "groups": [group], "early": [row] * 99, "open": [row] * 99, "working": [],
+    hung = {"hung": [row], "groups": [group], "early": [row] * 99, "open": [row] * 99, "working": [], "drivers": [row] * 9,
             "unfinished": 1, "looked_at": 1, "gaps": document["gaps"]}  # fmt: skip
     process = {"pid": 1, "title": text, "tasks": [{"name": text, "id": "a"}] * 99, "idle": False,
                "threads": [{**row["stack"][0], "name": text, "tid": 1}] * 9, "problem": text}  # fmt: skip

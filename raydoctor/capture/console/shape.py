@@ -362,7 +362,8 @@ def without_unknown_prefix(raws: list[str]) -> list[str]:
             return raws
         if "\\" in prefix or prefix.count('"') % 2 or prefix.count("'") % 2:
             continue  # a quotation, or a string of JSON
-        if _OPENING.match(prefixes.strip(uncoloured(opening.string)).text):
+        known = (uncoloured(opening.string), f"{uncoloured(prefix)}x")
+        if any(_OPENING.match(text) or text == "x" for text in map(_stripped, known)):
             continue  # removed line by line: its level and time are kept
         parts = [re.escape(part) for part in _VARIABLE.split(prefix.rstrip())]
         form = pattern(_A_VARIABLE.join(parts))
@@ -370,6 +371,10 @@ def without_unknown_prefix(raws: list[str]) -> list[str]:
             gap = len(prefix) - len(prefix.rstrip())
             return [_behind(raw, form, gap) for raw in raws]
     return raws
+
+
+def _stripped(text: str) -> str:
+    return prefixes.strip(text).text
 
 
 def _behind(raw: str, form: re.Pattern[str], gap: int) -> str:
