@@ -197,11 +197,13 @@ def remove(holders: Iterable[holding.ResourceHolder]) -> Iterator[Remedy]:
     names = {h.id: h.name for h in holders if h.kind == "placement group"}
     if names:
         yield Remedy(
-            f"Remove placement groups that are not used: {join_names(names.values())}",
-            (
-                "ray list placement-groups --detail --filter state=CREATED",
-                "ray.util.remove_placement_group(pg)     # also ends its tasks and actors",
-            ),
+            f"Find out whether these placement groups are still used: {join_names(names.values())}",
+            ("ray list placement-groups --detail --filter state=CREATED",),
+            doc=DOC,
+        )
+        yield Remedy(
+            "Remove those that are not, in the program that created them",
+            ("ray.util.remove_placement_group(pg)     # also ends its tasks and actors",),
             risk="destructive",
             doc=DOC,
         )

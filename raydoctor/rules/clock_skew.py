@@ -132,7 +132,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
         ),
         subjects=(Subject("node", node or None, kind, pid, node or None),),
         severity="critical" if kind == "gcs_server" else "error",
-        remedies=(_resume(row, ip, is_dead),),
+        remedies=tuple(_resume(row, ip, is_dead)),
         covers=(*checks, *_complaints(case.of("log.error"))),
     )  # fmt: skip
 
@@ -147,24 +147,30 @@ def _effect(kind: str, is_dead: bool) -> str:
     return "no task starts or ends there, and after 5 failed health checks (about 65 s) the GCS marks the node as dead"
 
 
-def _resume(row: Event, ip: str, is_dead: bool) -> Remedy:
-    detach = ", and detach the debugger" if row["state"] == "t" else ""
-    again = (
-        "ray start   # with the options that this node was started with. The GCS marked the node as dead, so its raylet exits",
-    )
-    return Remedy(
-        f"Find out what stopped the process, then resume it{detach}",
+def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
+    detach = "Detach the debugger, then resume" if row["state"] == "t" else "Then resume"
+    place = f"node {ip}" if ip else "that node"
+    yield Remedy(
+        "Find out what stopped the process: Ctrl-Z, a batch system that suspends jobs, or a debugger",
         (
             paste.shell(
                 "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on {node}",
                 pid=row.pid or "",
-                node=ip or "that node",
+                node=place,
             ),
-            paste.shell("kill -CONT {pid:pid}", pid=row.pid or ""),
-            *(again if is_dead else ()),
         ),
+    )
+    yield Remedy(
+        f"{detach} the process",
+        (paste.shell("kill -CONT {pid:pid}   # on {node}", pid=row.pid or "", node=place),),
         doc=FAULT_TOLERANCE_DOC,
     )
+    if is_dead:
+        yield Remedy(
+            "Start the node again: the GCS marked it as dead, so its raylet exits",
+            ("ray start   # with the options that this node was started with",),
+            doc=FAULT_TOLERANCE_DOC,
+        )
 
 
 class _Skew(NamedTuple):

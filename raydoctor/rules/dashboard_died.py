@@ -165,7 +165,7 @@ def _failed(case: Case) -> _DashboardEnd | None:
         f"The dashboard failed: {clause(why)}",
         (Link(errors[-1], "the dashboard reports why it exits"),),
         errors[-1].pid,
-        _restart("Free CPU on the head or fix the package that failed, then restart the head"),
+        (_find_end(), *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
     )  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _not_started(case: Case) -> _DashboardEnd | None:
             *(Link(e, "the end of the dashboard's own log") for e in (quoted,) if e),
         ),
         None,
-        (_READ_ERROR, *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
+        (_READ_ERROR, _find_end(), *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
         effect="do not work",
     )  # fmt: skip
 
@@ -287,7 +287,7 @@ def _gone(case: Case) -> _DashboardEnd | None:
         f"The dashboard{process}{where} is gone ({how})",
         tuple(links),
         pid,
-        _restart("Find out what ended the dashboard, then restart the head"),
+        (_find_end(), *_restart("When you have fixed the cause, restart the head")),
         () if "kernel" in case.roles else (_KERNEL,),
     )
 
@@ -371,12 +371,22 @@ def _inspect(pid: int | None) -> Remedy:
     return Remedy("Find out what the dashboard is doing", steps, doc=_DOC)
 
 
+def _find_end() -> Remedy:
+    return Remedy(
+        "Find out why the dashboard ended",
+        (
+            "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err   # on the head",
+            "sudo dmesg -T | grep -i 'killed process'   # on the head",
+        ),
+        doc=_DOC,
+    )
+
+
 def _restart(title: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title,
             (
-                "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err; sudo dmesg -T | grep -i 'killed process'",
                 RAY_STOP,
                 "ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
             ),

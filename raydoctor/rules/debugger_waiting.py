@@ -9,7 +9,8 @@ A task never ends and uses no CPU. The driver printed one of these messages once
 ## Why
 The code calls `breakpoint()` or `ray.util.pdb.set_trace()`, or it raised an exception and `RAY_DEBUG_POST_MORTEM=1` is
 set (`RAY_PDB` with `RAY_DEBUG=legacy`). Ray stops the task until a client connects, without a time limit. The task
-keeps its resources.
+keeps its resources. Meanwhile every process that reaches the port can run code in the worker: Ray binds it to the
+node's address and asks for no password.
 
 ## Confirm
 - The worker's `.err` contains the message, and no later line records that a client connected.
@@ -17,9 +18,9 @@ keeps its resources.
 - `raydoctor attach` without an argument lists the processes that wait now.
 
 ## Fix
-Attach and continue: RemotePdb with `ray debug`, debugpy with `raydoctor attach TASK` or VS Code. Or remove the
-breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that reaches the port can run
-code in the worker: Ray binds it to the node's address and asks for no password.
+- Attach and continue: RemotePdb with `ray debug`, debugpy with `raydoctor attach TASK` or VS Code.
+- Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task: `raydoctor cancel TASK`. An actor's
+  method: `raydoctor cancel TASK --kill-actor`, which loses the actor's state.
 
 ## Not this when
 - a client connected (`RemotePdb accepted connection from`, `Debugger client is connected`): a person is debugging the
@@ -220,11 +221,14 @@ def _attach(wait: _DebuggerWait) -> str:
 def _remedies(wait: _DebuggerWait) -> tuple[Remedy, ...]:
     return (
         *((_LEGACY,) if wait.legacy else _by_debugpy(wait)),
+        Remedy(f"Or remove the breakpoint from {_function(wait)}", (_FIND,), doc=_DOC),
         Remedy(
-            f"Or remove the breakpoint from {_function(wait)} and cancel the task",
+            "And cancel the task, which still waits. raydoctor shows its steps and asks",
             (
-                _FIND,
-                "ray.cancel(ref, force=True)                  # for an actor: ray.kill(actor)",
+                paste.shell(
+                    "raydoctor cancel {task}   # an actor's method: --kill-actor, which loses the actor's state",
+                    task=wait.name or str(wait.pid),
+                ),
             ),
             risk="disruptive",
             doc=_DOC,

@@ -399,10 +399,13 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
 def _old_sessions(root: str, use: Use | None) -> Remedy:
     what = f"the {use.number} old sessions" if use and use.number > 1 else "old sessions"
     remove = f"Free {size(use.bytes)}: remove" if use else "Remove"
+    if root == "/tmp/ray":
+        title = f"{remove} {what} in {root} that no running Ray uses. raydoctor lists them with their sizes and asks"
+        return Remedy(title, ("raydoctor zombies --clean   # on that node",), risk="destructive")
     return Remedy(
         f"{remove} {what} in {root} that no running Ray uses",
         (
-            paste.shell("du -xsh {root:path}/session_* | sort -h", root=root),
+            paste.shell("du -xsh {root:path}/session_* | sort -h   # on that node", root=root),
             paste.shell(
                 "readlink {root:path}/session_latest       # keep this one: it is in use", root=root
             ),

@@ -27,16 +27,12 @@ that it connected to: no raylet of that cluster runs there.
   low: the workers reach that limit.
 
 ## Fix
-Find out why the raylet exited, and fix that. Stop the Ray processes of earlier runs. Run the driver on a node of the
-cluster, or submit it as a job.
-
-    raydoctor diagnose /tmp/ray/session_latest
-    ray stop   # ends all clusters of this user on the machine, as root those of all users
-    ray job submit --working-dir . -- python your_script.py
-
-In a program that starts Ray itself, limit Ray to the cores that the program may use:
-
-    ray.init(num_cpus=len(os.sched_getaffinity(0)))
+- Find out why the raylet exited, and fix that: `raydoctor diagnose /tmp/ray/session_latest`.
+- End the Ray processes of earlier runs: `raydoctor zombies --kill` shows its plan and asks.
+- Run the driver on a node of the cluster, or submit it as a job:
+  `ray job submit --working-dir . -- python your_script.py`.
+- In a program that starts Ray itself, limit Ray to the cores that the program may use:
+  `ray.init(num_cpus=len(os.sched_getaffinity(0)))`.
 
 ## Not this when
 - the text ends with `No available ports` (`ports-exhausted`).
@@ -55,7 +51,7 @@ from raydoctor.case.signals import DRIVER, RAYLET_STARTED
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
-from raydoctor.rules.shared.cluster import AGENT_FAILED, RAY_STOP, dead_raylets
+from raydoctor.rules.shared.cluster import AGENT_FAILED, dead_raylets
 from raydoctor.rules.shared.connect import (
     CONNECTING,
     INIT_DOC,
@@ -332,8 +328,8 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
             doc=INIT_DOC,
         )
         yield Remedy(
-            "Stop the Ray processes of earlier runs on the machine, and start again",
-            (RAY_STOP,),
+            "End the Ray processes of earlier runs, and start again: raydoctor shows its plan and asks",
+            ("raydoctor zombies --kill   # on the driver's machine",),
             risk="destructive",
         )
     yield Remedy(

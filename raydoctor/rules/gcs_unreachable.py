@@ -35,8 +35,8 @@ and may find a cluster that has ended. Otherwise the head has not started yet, o
 
 ## Fix
 Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). Correct a wrong address.
-`ray stop` removes a stale address, but also ends all clusters of its user on that machine, and as root those of all
-users. To bridge short interruptions, raise the timeout for `ray start` on every node and for drivers:
+Remove a stale one: `unset RAY_ADDRESS`, or `rm /tmp/ray/ray_current_cluster`. To bridge short interruptions, raise the
+timeout (default: 60 s) for `ray start` on every node and for drivers:
 
     export RAY_gcs_rpc_server_reconnect_timeout_s=300
 
@@ -76,7 +76,6 @@ from raydoctor.rules.shared.cluster import (
     GCS_LOST,
     GCS_LOST_CHECK,
     GCS_LOST_CUT,
-    RAY_STOP,
 )
 from raydoctor.rules.shared.connect import (
     CONNECTED,
@@ -697,13 +696,17 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         )
     else:
         yield Remedy(
-            "If the cluster has ended, remove the stale address and start a new cluster",
+            "If the cluster has ended, find out where its address comes from",
+            ("echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # on the driver's machine",),
+            doc=INIT_DOC,
+        )
+        yield Remedy(
+            "Then remove the address there, and start a new cluster",
             (
-                "echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # the source of the address",
                 "unset RAY_ADDRESS",
-                RAY_STOP,
+                "rm /tmp/ray/ray_current_cluster   # or, if the address is from this file. ray start writes a new one",
             ),
-            risk="destructive",
+            risk="disruptive",
             doc=INIT_DOC,
         )
 

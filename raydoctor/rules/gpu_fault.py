@@ -276,6 +276,11 @@ def _remedies(
 ) -> Iterator[Remedy]:
     if broken:
         yield _repair([f for f in faults if f.is_hardware])
+        yield Remedy(
+            "Then check whether the error returns",
+            ("nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg -T | grep -i xid   # on that node",),
+            doc=_XID_DOC,
+        )
         return
     if assertions:
         yield Remedy(
@@ -307,12 +312,10 @@ def _remedies(
 def _repair(faults: Sequence[Fault]) -> Remedy:
     """The first action of NVIDIA's Xid catalog: a restart of the machine, of the program, or a reset of the GPU."""
     xids = {f.xid for f in faults}
-    look = "nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg -T | grep -i xid"
     if gpu.OFF_THE_BUS in xids:
         title = "Take the node out of use and restart it: a GPU that fell off the bus cannot be reset. Replace it if the error returns"
-        return Remedy(
-            title, ("sudo reboot   # on that node", look), risk="destructive", doc=_XID_DOC
-        )
+        reboot = "sudo reboot   # on that node: ends everything that runs there"
+        return Remedy(title, (reboot,), risk="destructive", doc=_XID_DOC)
     # `nvidia-smi -i` takes domain:bus:device.function, and an Xid has no function.
     pci = next((f"{f.pci.partition('.')[0]}.0" for f in faults), "")
     reset = (
@@ -323,7 +326,7 @@ def _repair(faults: Sequence[Fault]) -> Remedy:
     title = "Take the node out of use and reset the GPU. Replace it if the error returns"
     if xids == {gpu.CONTAINED}:
         title = "Start the program again, and reset the GPU when it is idle: the error was contained in that program"
-    return Remedy(title, (reset, look), risk="disruptive", doc=_XID_DOC)
+    return Remedy(title, (reset,), risk="disruptive", doc=_XID_DOC)
 
 
 # ------------------------------------------------------------------ examples

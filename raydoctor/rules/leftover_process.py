@@ -18,9 +18,11 @@ worker.
 - `nvidia-smi` shows the GPU memory that the process holds.
 
 ## Fix
-Check what the process does, then end it: Ray does not. Start such helpers so that they end with their worker: without
-`start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. For a task that
-leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
+- Find out what the process does, on its machine. If nobody needs it, end it with `raydoctor zombies --kill`, which shows
+  its plan, asks, and ends no process whose pid was reused. Ray does not end it.
+- Start such helpers so that they end with their worker: without `start_new_session` and double forks, with a
+  `finally:` that ends them, or with a parent-death signal. `finally:` does not run in a worker that is killed.
+- For a task that leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
 
 ## Not this when
 - the process's worker runs a task or is an actor: the process is then in use.
@@ -84,7 +86,7 @@ def leftover_process(case: Case) -> Iterator[Finding]:
             yield _finding(case, label, left, memory)
         idle = [p for p in here if p.is_idle and not p.outlived and _holds_much(p, memory)]
         if idle:
-            yield _idle_finding(label, idle)
+            yield _idle_finding(case, label, idle)
 
 
 def _is_of_other_cluster(process: RayProcess, nodes: set[str]) -> bool:
@@ -117,7 +119,7 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
         count=len(left),
         severity="error" if much else "warning",
         covers=tuple(p.event for p in left),
-        remedies=_remedies([p.pid for p in by_size]),
+        remedies=_remedies(by_size, live.place(case, by_size)),
     )
 
 
@@ -144,9 +146,7 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
             f"it has the output of worker pid {row['worker_pid']} open, and that worker has ended"
         )
     elif process.outlived == "worker":
-        orphaned = (
-            f"every worker of raylet pid {row['raylet_pid']} that could have started it has ended"
-        )
+        orphaned = f"no worker that could have started it is left (raylet pid {row['raylet_pid']})"
     elif process.outlived == "raylet":
         raylet = f" (pid {row['raylet_pid']})" if row["raylet_pid"] else ""
         orphaned = f"its raylet{raylet} has ended"
@@ -160,23 +160,27 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
         yield from evidence.exit_links(exit_, most=1)
 
 
-def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
+def _remedies(left: Sequence[RayProcess], place: str) -> tuple[Remedy, ...]:
+    pids = [p.pid for p in left]
     return (
         Remedy(
-            "Check what the process does, and end it if it is not needed"
-            if len(pids) == 1
-            else "Check what these processes do, and end those that are not needed",
+            f"Find out what {'the process does' if len(pids) == 1 else 'these processes do'}",
             (
                 paste.shell(
-                    "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}",
+                    "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}   # on {place}",
                     pids=",".join(str(pid) for pid in pids[:20]),
+                    place=place,
                 ),
-                paste.shell("kill {pids:pid}", pids=pids[:20]),
             ),
-            risk="destructive",
+        ),
+        live.end(
+            f"If nobody needs {'it' if len(pids) == 1 else 'them'}, end {'it' if len(pids) == 1 else 'them'}",
+            pids,
+            place,
+            leaked=any(p.outlived == "task" for p in left),
         ),
         Remedy(
-            "Start subprocesses so that they end when their worker exits normally",
+            "End subprocesses in a finally block. It runs when the worker exits normally, not when it is killed",
             (
                 "process = subprocess.Popen(command)   # do not use start_new_session=True, a trailing & or nohup",
                 "try: ...",
@@ -186,8 +190,9 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
     )
 
 
-def _idle_finding(label: str, idle: Sequence[RayProcess]) -> Finding:
+def _idle_finding(case: Case, label: str, idle: Sequence[RayProcess]) -> Finding:
     by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
+    numbers, place = [p.pid for p in by_size[:20]], live.place(case, by_size)
     pids = evidence.join_names(f"pid {p.pid}" for p in by_size)
     return Finding(
         f"{evidence.many(len(idle), 'idle worker')} still {'holds' if len(idle) == 1 else 'hold'} "
@@ -216,8 +221,18 @@ def _idle_finding(label: str, idle: Sequence[RayProcess]) -> Finding:
                 ("@ray.remote(max_calls=1)",),
             ),
             Remedy(
-                "Or end it now: it runs no task, but objects that its tasks stored with ray.put are lost",
-                (paste.shell("kill {pids:pid}", pids=[p.pid for p in by_size[:20]]),),
+                f"Or end {'it' if len(idle) == 1 else 'them'} now. First see whether {'its' if len(idle) == 1 else 'each'} title is still ray::IDLE",
+                (
+                    paste.shell(
+                        "ps -o pid,args -p {pids:pids}   # on {place}",
+                        pids=",".join(map(str, numbers)),
+                        place=place,
+                    ),
+                ),
+            ),
+            Remedy(
+                "Then end idle workers only: objects that their tasks stored with ray.put are lost",
+                (paste.shell("kill {pids:pid}   # on {place}", pids=numbers, place=place),),
                 risk="destructive",
             ),
         ),

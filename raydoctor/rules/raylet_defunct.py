@@ -19,7 +19,7 @@ one they were still running after 60 s).
 
 ## Fix
 Run the container with an init that reaps zombies (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or
-`shareProcessNamespace: true`). For now, end those workers by pid and restart the node.
+`shareProcessNamespace: true`). For now, end those workers with `raydoctor zombies --kill`, then restart the node.
 
 ## Not this when
 - the raylet exited a second ago, and its parent has not reaped it yet: its workers have exited or are about to.
@@ -77,7 +77,7 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
             count=len(workers),
             severity="error" if rows.truth(defunct.event, "is_this") else "warning",
             covers=tuple(p.event for p in those),
-            remedies=_remedies(defunct, [p.pid for p in those]),
+            remedies=_remedies(defunct, [p.pid for p in those], live.place(case, those)),
         )
 
 
@@ -108,15 +108,15 @@ def _links(defunct: Defunct, started: Event | None) -> Iterator[Link]:
         )
 
 
-def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
+def _remedies(defunct: Defunct, pids: list[int], place: str) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
-    end = Remedy(
-        "End the remaining workers of the dead raylet, then restart the node",
-        (
-            paste.shell("kill {pids:pid}", pids=pids[:20]),
-            "ray start   # with the options that this node was started with",
+    end = (
+        live.end("End the remaining workers of the dead raylet", pids, place),
+        Remedy(
+            "Then restart the node",
+            ("ray start   # with the options that this node was started with",),
+            risk="disruptive",
         ),
-        risk="destructive",
     )
     if ppid == "1":
         init = Remedy(
@@ -128,15 +128,15 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
             ),
             doc=_DOC,
         )
-        return init, end
+        return init, *end
     if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
         again = paste.shell("kill -CONT {pid:pid}", pid=ppid)
-        return Remedy(f"Resume its parent (pid {ppid}), which is stopped", (again,)), end
+        return Remedy(f"Resume its parent (pid {ppid}), which is stopped", (again,)), *end
     inspect = Remedy(
         f"Find why pid {ppid} does not wait for its child: the raylet's entry disappears when that process ends",
         (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),
     )
-    return inspect, end
+    return inspect, *end
 
 
 # ------------------------------------------------------------------ examples

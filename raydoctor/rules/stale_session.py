@@ -123,8 +123,12 @@ def _finding(stale: list[_Stale], disk: RayDisk | None) -> Finding:
         covers=tuple(s.event for s in stale),
         remedies=(
             Remedy(
-                f"Remove sessions that you no longer need"
-                f"{'' if len(stale) <= 5 else f' (the 5 largest of {len(stale)})'}",
+                "Remove ended sessions: raydoctor lists them, asks, and keeps what a process uses",
+                ("raydoctor zombies --clean   # on the machine that holds them",),
+                risk="destructive",
+            ),
+            Remedy(
+                f"Or remove only those that you choose{'' if len(stale) <= 5 else f' (the 5 largest of {len(stale)})'}",
                 tuple(
                     paste.shell("rm -rf {session:path}   # with its logs", session=s.path)
                     for s in stale[:5]

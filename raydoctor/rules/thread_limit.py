@@ -52,7 +52,7 @@ from raydoctor.case.signals import (
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
-from raydoctor.rules.shared.cluster import RAY_STOP, DeadRaylet
+from raydoctor.rules.shared.cluster import DeadRaylet
 from raydoctor.rules.shared.connect import STARTED_LOCAL, UNREGISTERED
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
@@ -317,11 +317,14 @@ def _of_shells(case: Case, shells: list[Event]) -> Finding:
         count=evidence.total(shells),
         remedies=(
             Remedy(
-                "See which processes hold the threads, and end those of earlier runs",
+                "Find out which processes hold the threads",
                 (
                     "ps -eLo user,pid,comm | sort | uniq -c | sort -n | tail   # as another user, if no command starts",
-                    RAY_STOP,
                 ),
+            ),
+            Remedy(
+                "End those of earlier runs: raydoctor shows its plan and asks",
+                ("raydoctor zombies --kill   # on that machine",),
                 risk="destructive",
             ),
             *_remedies([]),

@@ -105,9 +105,11 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
                     pid=pid,
                 ),
                 "sudo dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
-                "# resumes a stopped process:",
-                paste.shell("kill -CONT {pid:pid}", pid=pid),
             ),
+        ),
+        Remedy(
+            "If its state is T, resume it",
+            (paste.shell("kill -CONT {pid:pid}   # on the worker's node", pid=pid),),
         ),
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",

@@ -239,14 +239,20 @@ def _end_forks(first: Hung) -> Iterator[Remedy]:
     if pids := gone.pids if gone else []:
         which = join_names(f"pid {pid}" for pid in pids)
         named = ",".join(map(str, pids))
-        yield Remedy(
-            f"End {which}, unless still needed: Ray then retries the task, or raises an error",
-            (
-                paste.shell("ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}", pids=named),
-                paste.shell("kill {pids:pid}", pids=pids),
-            ),
-            risk="destructive",
+        worker = (gone.event.pid if gone else None) or ""
+        is_one = len(pids) == 1
+        look = (
+            "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}   # on the node of pid {worker:pid}"
         )
+        yield Remedy(
+            f"Find out what {which} still {'does' if is_one else 'do'}",
+            (paste.shell(look, pids=named, worker=worker),),
+        )
+        yield Remedy(
+            f"If nobody needs {'it' if is_one else 'them'}, end {which}: Ray then retries or fails the task",
+            (paste.shell("kill {pids:pid}   # on the same node", pids=pids),),
+            risk="destructive",
+        )  # fmt: skip
     yield Remedy(
         "Start helpers as programs, not with os.fork: a fork inherits the connections of its worker",
         (

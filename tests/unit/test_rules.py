@@ -19,7 +19,7 @@ from raydoctor.case.rule import Example, Rule
 from raydoctor.cli import names
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.model import entities, paste
-from raydoctor.model.values import Report
+from raydoctor.model.values import Remedy, Report
 from tests.helpers.examples import CATALOGUE, run_of
 
 SHARED = {*signals.FACTS, *unexplained.signals(())}
@@ -34,6 +34,10 @@ def test_rule(rule: Rule) -> None:
     unknown = {word for word in words if not NO_PLACEHOLDER.fullmatch(word)}
     assert unknown == set(), "add them to paste.PLACEHOLDERS, or here"
     assert commands_of_raydoctor(run_of(example)[0] for example in rule.examples) <= {*names()}
+    fixes = (
+        r for example in rule.examples for d in run_of(example)[0].diagnoses for r in d.remedies
+    )
+    assert [fix.title for fix in fixes if ends_what_it_looks_at(fix)] == []
 
 
 NO_PLACEHOLDER = re.compile(
@@ -54,6 +58,25 @@ def commands_of_raydoctor(reports: Iterable[Report]) -> set[str]:
     """The commands of raydoctor in the fixes of reports."""
     steps = (step for report in reports for step in steps_of(report))
     return {w for step in steps for w in re.findall(r"(?<![^ ])raydoctor ([a-z]+)(?= |$)", step)}
+
+
+ENDS = re.compile(
+    r"(?:sudo )?(?:kill|rm|reboot|ray stop|nvidia-smi --gpu-reset|raydoctor (?:zombies|cancel))\b(?! -CONT)"
+    r"|(?:ray\.)?(?:util\.)?(?:kill|cancel|remove_placement_group)\("
+)
+LOOKS = re.compile(
+    r"(?:sudo )?(?:ps|top|cat|du|df|echo|tail|grep|lsof|dmesg|pgrep|readlink|ray (?:list|status|memory)|nvidia-smi -q"
+    r"|raydoctor (?:diagnose|hung|stack|status))\b"
+)
+
+
+def ends_what_it_looks_at(fix: Remedy) -> bool:
+    """Whether one paste shows a process or file and ends it before it is read, or answers the question of a command."""
+    steps = [s for s in fix.steps if paste.is_code(s) and not s.startswith("#")]
+    ready = [s for s in steps if all(kind != "fill-in" for kind, _ in paste.parts(s))]
+    ends = any(ENDS.match(step) for step in ready)
+    asks = any(step.startswith("raydoctor zombies") for step in steps[:-1])
+    return asks or (ends and any(LOOKS.match(step) for step in steps))
 
 
 def capitals(report: Report) -> Iterator[str]:

@@ -66,7 +66,8 @@ def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
     if not {"raylet", "gcs_server"} & set(running.kinds):
         left = ", ".join(sorted(running.kinds))
         # Not `ray stop`, which ends every cluster on this machine.
-        fix = paste.shell("kill {pids:pid}", pids=sorted(running.pids.values()))
+        line = "raydoctor zombies --kill   # asks first. Or: kill {pids:pid}"
+        fix = paste.shell(line, pids=sorted(running.pids.values()))
         return Check(name, "fail", f"dead: only {left} runs still", fix)
     if "raylet" not in running.kinds:
         finding = "its GCS runs here, its raylet is gone: ray's commands find no cluster"

@@ -6,13 +6,14 @@ joins the rows of one machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.cluster import tables as live
+from raydoctor.model import paste
 from raydoctor.model.text import size
-from raydoctor.model.values import Event
+from raydoctor.model.values import Event, Remedy
 from raydoctor.rules.shared.live import examples as sample
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
@@ -103,6 +104,26 @@ def machine_memory(case: Case, label: str) -> float:
         if row.source.node == label and (limit := live.number(row, "limit"))
     ]
     return min(limits, default=0.0)
+
+
+def place(case: Case, those: Iterable[RayProcess]) -> str:
+    """`node 10.0.0.2`: the machine of these processes, for the lines that concern them."""
+    ips = (case.ledger.node_ips.get(p.event["node_id"], "") for p in those)
+    ip = next(filter(None, ips), "")
+    return f"node {ip}" if ip else "the machine of this capture"
+
+
+def end(title: str, pids: Sequence[int], place: str, *, leaked: bool = False) -> Remedy:
+    """End leftovers. The command asks, so it is the last of its step: it would read the next line as the answer."""
+    command = "raydoctor zombies --kill --leaked" if leaked else "raydoctor zombies --kill"
+    return Remedy(
+        f"{title}. raydoctor shows its plan, asks, and ends no process whose pid was reused",
+        (
+            paste.shell("{command}   # on {place}", command=paste.shell(command), place=place),
+            paste.shell("# without raydoctor: kill {pids:pid}", pids=pids[:20]),
+        ),
+        risk="destructive",
+    )
 
 
 class Defunct(NamedTuple):
