@@ -379,6 +379,7 @@ TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 """Also those of other processes that a driver's output repeats."""
 ELSEWHERE = (
     *("See root cause above.", "See stack trace for root cause."),
+    "See stack trace above for the actual cause.",
     "please check the stack trace above for the root cause",
     *("Please see the error messages above.", " scheduler died during initialization (exit code: "),
     "Server process terminated unexpectedly during startup",

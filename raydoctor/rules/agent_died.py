@@ -31,11 +31,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
-from raydoctor.case.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.case.signals import (
+    DRIVER,
+    NODE_DEAD,
+    RAY_EXCEPTION,
+    RAYLET,
+    RAYLET_STARTED,
+    TRACEBACKS,
+)
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, kernel
 from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
@@ -64,6 +72,15 @@ SIGTERM = Signal(
     ("dashboard-agent",),
     "Exiting with SIGTERM immediately...",
 )
+ERROR = Signal(
+    "agent.error",
+    "The agent on node ",
+    r"^The agent on node (?P<name>\S{1,255}) failed with the following error:\s*$",
+    (*DRIVER, "raylet-echo"),
+    "The agent on node ray-head failed with the following error:",
+    symptom=True,
+)
+"""Up to 1.13, agents push the exception that ends them to drivers (`dashboard/agent.py`)."""
 
 _PORT_TAKEN = "ddress already in use"
 
@@ -101,7 +118,7 @@ class _Agent(NamedTuple):
     rank=9,
     explains=("job", "raylet"),
     caused_by=("gcs", "gcs-lost"),
-    looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
+    looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, ERROR, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
 )  # fmt: skip
 def agent_died(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended with its agent, or one if only the driver's output is available."""
@@ -114,6 +131,29 @@ def agent_died(case: Case) -> Iterator[Finding]:
     echoes = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
     if echoes and not found:
         yield _from_echoes(case, echoes)
+    elif not found and (errors := case.of(ERROR.kind)):
+        yield _from_errors(case, errors)
+
+
+def _from_errors(case: Case, errors: list[Event]) -> Finding:
+    """The exception of an agent in a driver's output, without the logs of its node."""
+    first = errors[0]
+    below = [
+        e for e in case.of(*TRACEBACKS) if e.source is first.source and e.line == first.line + 1
+    ]
+    raised = parse(below[0].message) if below else None
+    what = f": it raised {cut(str(raised), 160)}" if raised else ""
+    return Finding(
+        f"The dashboard agent of node {first['name']} ended{what}",
+        (Link(first, "the agent reports the exception that ends it"),),
+        explains=(Entity("raylet", "local"),),
+        caused_by=_without_gcs(case),
+        severity="warning",
+        count=evidence.total(errors),
+        remedies=_remedies(_Agent("dashboard_agent", first, (), (), (), is_log_read=False)),
+        covers=(*errors, *below),
+        gaps=_gaps(case, _Agent("dashboard_agent", first, (), (), (), is_log_read=False), ""),
+    )
 
 
 def _agent(case: Case, failed: Event) -> _Agent:
@@ -317,6 +357,20 @@ EXAMPLES: tuple[Example, ...] = (
         "only the driver's output is available",
         "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
         severity="critical",
+    ),
+    console(
+        "an agent of Ray 1.x reports the exception that ends it",
+        "2021-12-21 10:46:06,431\tWARNING worker.py:1227 -- The agent on node ray-head failed with the following error:\n"
+        'Traceback (most recent call last):\n  File "/venv/site-packages/ray/new_dashboard/agent.py", line 351, in <module>\n'
+        "    loop.run_until_complete(agent.run())\nImportError: cannot import name 'cygrpc'\n",
+        severity="warning",
+        says=(
+            "The dashboard agent of node ray-head ended: it raised ImportError: cannot import name 'cygrpc'",
+        ),
+    ),
+    console(
+        "a task of the program quotes an agent's report",
+        "(audit pid=12) found 'The agent on node n7 failed with the following error:'\nstep 2\n",
     ),
     Example(
         "at a normal stop the raylet ends its agents",

@@ -54,7 +54,13 @@ from raydoctor.rules.shared.cluster import (
     is_of_gcs,
     lost_driver_errors,
 )
-from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
+from raydoctor.rules.shared.crash import (
+    CHECK,
+    CRASH_SIGNALS,
+    NATIVE_FRAMES,
+    NATIVE_STACK,
+    of_daemons,
+)
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live.daemons import Missing
@@ -77,6 +83,7 @@ from raydoctor.rules.shared.live.daemons import Missing
         *CRASH_SIGNALS,
         CHECK,
         NATIVE_STACK,
+        *NATIVE_FRAMES,
         *REDIS_FAILED,
         *NODE_REGISTERED,
         *RAY_VERSION,

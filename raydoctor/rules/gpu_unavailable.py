@@ -83,6 +83,16 @@ INVISIBLE = (
         "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a driver",
     ),
     Signal(
+        "gpu.invisible", "0 active drivers ([]). There should only be one.",
+        LINE_START + r"RuntimeError: 0 active drivers \(\[\]\)\. There should only be one\.", OUTPUT,
+        "RuntimeError: 0 active drivers ([]). There should only be one.",
+    ),
+    Signal(
+        "gpu.invisible", "No HIP GPUs are available",
+        LINE_START + r"RuntimeError: No HIP GPUs are available\s*$", OUTPUT,
+        "RuntimeError: No HIP GPUs are available",
+    ),
+    Signal(
         "gpu.invisible", "No supported device detected.",
         LINE_START + r"RuntimeError: No supported device detected\.\s*$", OUTPUT,
         "RuntimeError: No supported device detected.",
@@ -99,7 +109,7 @@ INVISIBLE = (
         "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) is available.",
     ),
 )  # fmt: skip
-"""torch, the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later), and SGLang's (`srt/utils/common.py`)."""
+"""torch, Triton, the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later), and SGLang's (`srt/utils/common.py`)."""
 ORDINAL = Signal(
     "gpu.ordinal", " error: invalid device ordinal",
     LINE_START + r"(?:torch\.)?\w{1,40}Error: (?:CUDA|HIP) error: invalid device ordinal", OUTPUT,
@@ -208,6 +218,7 @@ GAVE_UP = Signal(
 _WORDS = {
     INVISIBLE[0].kind: pattern(
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
+        r"|No HIP GPUs are available(?! \w)|0 active drivers \(\[\]\)\. There should only be one"
         r"|No supported device detected|Failed to infer device type|No accelerator \(CUDA, XPU"
     ),
     ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
@@ -713,6 +724,17 @@ EXAMPLES: tuple[Example, ...] = (
         "a rank of Ray Train has another list of GPUs than Ray assigned",
         f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n{RENUMBERED.sample}\n',
         says=("GPU 3", "contains 0,1", "grep -rn CUDA_VISIBLE_DEVICES ."),
+    ),
+    *(
+        console(
+            f"a worker of vLLM uses {name} where no GPU is visible",
+            f"{_INIT.replace(INVISIBLE[0].sample, sample)}",
+            says=("Rollout (pid 463)", "num_gpus=1"),
+        )
+        for name, sample in (
+            ("Triton", "RuntimeError: 0 active drivers ([]). There should only be one."),
+            ("ROCm", "RuntimeError: No HIP GPUs are available"),
+        )
     ),
     console(
         "a program quotes both errors, and continues",

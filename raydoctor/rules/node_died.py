@@ -39,6 +39,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import (
+    CORE,
     DRIVER,
     NODE_DEAD,
     NODE_HEALTH_FAILED,
@@ -70,6 +71,12 @@ TASK_LOST_NODE = (
            r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]{1,100}), node ID: (?P<node>[0-9a-f]{56})\) where this task",
            DRIVER, f"Task failed due to the node dying.\n\nThe node (IP: 10.0.0.3, node ID: {_N}) where this task was running crashed",
            extent="record"),
+    Signal("node.lost_attempt", " failed with error NODE_DIED ",
+           r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error NODE_DIED .{0,2000}?The node \(IP: (?P<ip>[^,]{1,100}), "
+           r"node ID: (?P<node>[0-9a-f]{56})\) where this task", CORE,
+           f"Task attempt {'c8' * 24} failed with error NODE_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
+           "Socket closed, error info error_message: \"Task failed due to the node dying.\\n\\nThe node (IP: 10.0.0.3, node ID: "
+           f"{_N}) where this task was running crashed unexpectedly.", fold=("node",)),
     Signal("node.lost_actor", "because its node has died. Node Id: ",
            r"The actor (?:is dead|died) because its node has died\. Node Id: (?P<node>[0-9a-f]{56})(?:\s+the actor's node was (?P<how>[^:\n]+))?",
            DRIVER, f"The actor died because its node has died. Node Id: {_N}", extent="record"),
@@ -109,7 +116,8 @@ def node_died(case: Case) -> Iterator[Finding]:
         node = node_of_death(event)
         if node and not (is_expected(event) or case.torn_down(event)):
             deaths.setdefault(node, _Death(node)).records.append(event)
-    for event in case.of("node.lost_task", "node.lost_actor"):
+    excerpts = [e for e in case.of("node.lost_attempt") if e.source.is_excerpt]
+    for event in (*case.of("node.lost_task", "node.lost_actor"), *excerpts):
         deaths.setdefault(event["node"], _Death(event["node"])).echoes.append(event)
     for event in case.of("node.dead"):
         node = node_of_death(event)
@@ -377,6 +385,11 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program prints the sentence",
         "(watch pid=12) The node with node id: 7 and address: a and node name: b has been marked dead because of me\n",
+    ),
+    console(
+        "a core worker's own log of the attempt that its node lost",
+        f"[2026-11-21 07:42:46,044 I 61 77] task_manager.cc:906: {TASK_LOST_NODE[1].sample}\n",
+        says=("10.0.0.3",),
     ),
     console(
         "a console that ends with the first words of the exception",

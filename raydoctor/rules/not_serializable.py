@@ -49,6 +49,7 @@ from raydoctor.rules.shared.serialize import (
     NOT_REBUILT,
     PICKLE_ERROR,
     REFUSED,
+    UNBUILT,
     is_about_pickling,
     is_by_ray,
     reason,
@@ -71,6 +72,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
         INSPECTED,
         CHECKED,
         PICKLE_ERROR,
+        UNBUILT,
         TRACEBACK,
         RAY_EXCEPTION,
         ERROR_TEXT,
@@ -268,6 +270,10 @@ def _exceptions(case: Case) -> Iterator[_RefusedPickle]:
     ]
     reasons = {event: found for event in events if (found := _unbuilt(event))}
     groups = evidence.grouped(reasons, lambda e: reasons[e]["why"])
+    if not events:
+        events = [e for e in case.of(UNBUILT.kind) if e.source.is_excerpt]
+        reasons = {event: found for event in events if (found := _UNBUILT.search(event["what"]))}
+        groups = evidence.grouped(reasons, lambda e: reasons[e]["why"])
     cut_off = [event for event in events if event not in reasons]
     for why, about in groups.items():
         name = reasons[about[0]]["class"] or ""
@@ -630,6 +636,13 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "an exception whose class cannot be rebuilt",
         {**QUIET_LOGS, "driver.log": _REBUILD},
+        says=("QuotaError", "__reduce__"),
+    ),
+    console(
+        "a paste that begins within the traceback of an exception that cannot be rebuilt",
+        '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
+        + UNBUILT.sample
+        + "\n",
         says=("QuotaError", "__reduce__"),
     ),
     Example(

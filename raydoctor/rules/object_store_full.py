@@ -59,6 +59,13 @@ PUT_FAILED = Signal(
     r"(?:.*?capacity: (?P<capacity>\d+))?", (*CORE, *DRIVER), _PUT, extent="record", symptom=True,
 )  # fmt: skip
 """`plasma_store_provider.cc`: a core worker's log (E), and the text of the exception."""
+ECHOED = Signal(
+    "object.put_echoed", " in object store because it is full. Object size is ",
+    r"\] plasma_store_provider\.cc:\d{1,5}: Failed to put object (?P<object>[0-9a-f]{56}) in object store because it is full\. "
+    r"Object size is (?P<size>\d+) bytes\.(?:.*?capacity: (?P<capacity>\d+))?", ("worker-echo",),
+    f"[2026-11-21 07:51:03,942 E 12 12] plasma_store_provider.cc:122: {_PUT}", extent="record", with_header=True,
+)  # fmt: skip
+"""A worker's own record in a console."""
 
 
 @rule(
@@ -69,7 +76,7 @@ PUT_FAILED = Signal(
     caused_by=("arguments", "spilling"),
     daemons_record=True,
     looks_for=(
-        PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
+        PUT_FAILED, ECHOED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
         store.SPILLING_UNPARSED, store.STORE_SIZE,
         RAY_EXCEPTION,
     ),
@@ -94,6 +101,7 @@ def object_store_full(case: Case) -> Iterator[Finding]:
 
 def _refused(case: Case) -> Finding | None:
     refused = case.of("object.store_full")
+    refused += [e for e in case.of(ECHOED.kind) if e.source.is_excerpt] if not refused else []
     errors = store.exceptions(case, "ObjectStoreFullError")
     if not refused and not errors:
         return None
@@ -283,6 +291,11 @@ EXAMPLES: tuple[Example, ...] = (
         f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
         "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n",
         says=("204 GiB", "larger than the object store (73.1 GiB)"),
+    ),
+    console(
+        "a worker's record in a console",
+        "".join(f"(load pid=12) {line}\n" for line in ECHOED.sample.splitlines()),
+        says=("204 GiB",),
     ),
     Example(
         "received copies that cannot be evicted or spilled",

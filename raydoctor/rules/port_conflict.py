@@ -89,6 +89,23 @@ LISTENER = Signal(
     'listeners {children:[UNKNOWN:Unable to configure socket {fd:41, children:[UNKNOWN:Address already in use {syscall:"bind"}]}]}]}',
 )
 """gRPC's own line. A gRPC server of the program prints it as well."""
+LISTENER_CUT = Signal(
+    LISTENER.kind,
+    "No address added out of total ",
+    r"UNKNOWN:No address added out of total \d{1,4} resolved for '(?P<host>0\.0\.0\.0|\[::\]):(?P<port>\d{4,5})'\s{0,9}$",
+    DRIVER,
+    "UNKNOWN:No address added out of total 1 resolved for '0.0.0.0:10311'",
+)
+"""Without the reason, where a console breaks or cuts the line. For every address of a host and a port that needs no privilege, few others exist."""
+LISTENER_OLD = Signal(
+    LISTENER.kind,
+    "No address added out of total ",
+    r"No address added out of total \d{1,4} resolved\"(?P<port>),.{0,1500}?Address already in (?:use\b|us?$)",
+    _DAEMONS,
+    '{"created":"@1613354024.58","description":"No address added out of total 1 resolved","file":"chttp2_server.cc","file_line":394,'
+    '"referenced_errors":[{"created":"@1613354024.58","description":"Address already in use","errno":98}]}',
+)
+"""Up to 2.1: without the port."""
 DASHBOARD = Signal(
     "port.dashboard",
     "already occupied. You can use ",
@@ -178,7 +195,19 @@ PROXY = Signal(
 """A proxy of Serve (`_private/http_util.py`, 2.9 to 2.60). The system's own words are in the exception before it."""
 _TORCH = ("port.c10d", "port.gloo")
 _OWNERS = {DASHBOARD.kind: "The dashboard", PROXY.kind: "A proxy of Ray Serve"}
-_OCCUPIED = (SERVER, LISTENER, DASHBOARD, DASHBOARD_RETRIED, STORE, STORE_LOGGED, GLOO, HTTP, PROXY)
+_OCCUPIED = (
+    SERVER,
+    LISTENER,
+    LISTENER_CUT,
+    LISTENER_OLD,
+    DASHBOARD,
+    DASHBOARD_RETRIED,
+    STORE,
+    STORE_LOGGED,
+    GLOO,
+    HTTP,
+    PROXY,
+)
 _SOCKET = pattern(
     r"\[Errno (?:98|48)\] (?:Address already in use|error while attempting to bind on address )"
 )
@@ -433,10 +462,15 @@ def _occupied(case: Case, conflict: _Conflict) -> Finding:
         and port in seen.failure.raised.message
     ]
     number = f"port {port}" if port else "a port"
+    is_named = first.kind != LISTENER.kind or "already in us" in first.message
+    why = (
+        " because another process uses it" if is_named else ", which another process probably uses"
+    )
+    reason = "the address is already in use" if is_named else "the console cuts off the reason"
     return Finding(
-        f"{conflict.owner} could not listen on {number} because another process uses it",
+        f"{conflict.owner} could not listen on {number}{why}",
         (
-            Link(first, f"the system refused {number}: the address is already in use"),
+            Link(first, f"the system refused {number}: {reason}"),
             *(link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)),
             *(Link(seen.event, f"{seen.failure.function} raised the error") for seen in errors[:1]),
         ),
@@ -640,6 +674,22 @@ EXAMPLES: tuple[Example, ...] = (
         },
         consequences=("gcs-died",),
         says=("The GCS could not listen on port 6380", "ss -ltnp 'sport = :6380'", "--port=FREE_PORT"),
+    ),
+    console(
+        "a console breaks gRPC's line before the reason",
+        f"E1122 18:50:25.996730693  472 chttp2_server.cc:1063]     {LISTENER_CUT.sample}\n",
+        severity="warning",
+        says=("A gRPC server could not listen on port 10311, which another process probably uses",),
+    ),
+    console(
+        "the same of one address, which the host may not have",
+        f"E1122 18:50:25.996730693  472 chttp2_server.cc:1063]     {LISTENER_CUT.sample}\n".replace("0.0.0.0", "10.0.0.9"),
+    ),
+    console(
+        "a raylet of Ray 1.x finds its port taken",
+        f"(raylet, ip=10.0.0.7) E0301 08:45:44.685832418   28476 server_chttp2.cc:48]        {LISTENER_OLD.sample}\n",
+        severity="warning",
+        says=("could not listen on a port because another process uses it",),
     ),
     Example(
         "a worker finds its port taken by another cluster's worker",

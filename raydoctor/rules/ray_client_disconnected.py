@@ -45,6 +45,8 @@ from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
+from raydoctor.rules.shared.failures import ended_programs, program
+from raydoctor.rules.shared.traceback import Raised
 
 _DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html"
 _JOB_DOC = (
@@ -67,6 +69,15 @@ _GAVE_UP = (
         r"^ConnectionError: Failed to reconnect within the reconnection grace period \((?P<seconds>\d+)s\)", DRIVER,
         "ConnectionError: Failed to reconnect within the reconnection grace period (8s)", symptom=True,
     ),
+    Signal(
+        "client.gave_up", "Unrecoverable error in data channel.", r"^Unrecoverable error in data channel\.", DRIVER,
+        "Unrecoverable error in data channel.", symptom=True,
+    ),
+    Signal(
+        "client.gave_up", "Exception that broke the connection: ",
+        r"^ConnectionError: Failed during this or a previous request\. Exception that broke the connection: ", DRIVER,
+        "ConnectionError: Failed during this or a previous request. Exception that broke the connection: Traceback", symptom=True,
+    ),
 )  # fmt: skip
 _FORGOTTEN = Signal(
     "client.forgotten", " a session that has already been cleaned up",
@@ -74,9 +85,21 @@ _FORGOTTEN = Signal(
     '\tdetails = "Attempted to reconnect a session that has already been cleaned up"', symptom=True,
 )  # fmt: skip
 """From the head (`util/client/server/proxier.py`, with `to` `dataservicer.py`, 2.9 to 2.60), within gRPC's error."""
-_SHUT_DOWN = Signal(
-    "client.shut_down", "ConnectionError: Client is shutting down.", r"^ConnectionError: Client is shutting down\.", DRIVER,
-    "ConnectionError: Client is shutting down.",
+_SHUT_DOWN = (
+    Signal(
+        "client.shut_down", "ConnectionError: Client is shutting down.", r"^ConnectionError: Client is shutting down\.", DRIVER,
+        "ConnectionError: Client is shutting down.",
+    ),
+    Signal(
+        "client.shut_down", "t be sent because the Ray client has already been disconnected",
+        r"^ConnectionError: Request can't be sent because the Ray client has already been disconnected", DRIVER,
+        "ConnectionError: Request can't be sent because the Ray client has already been disconnected due to an error. Last exception: x",
+    ),
+    Signal(
+        "client.shut_down", "Request cannot be fulfilled because the data client has disconnected.",
+        r"^ConnectionError: Request cannot be fulfilled because the data client has disconnected\.", DRIVER,
+        "ConnectionError: Request cannot be fulfilled because the data client has disconnected.",
+    ),
 )  # fmt: skip
 _NO_CONNECTION = (
     Signal(
@@ -102,7 +125,7 @@ _ADDRESS = Signal(
 )  # fmt: skip
 _NO_SERVER = Signal(
     "client.no_server", "Starting Ray client server failed.",
-    r"^RuntimeError: Starting Ray client server failed\. See (?P<file>\S+) for detailed logs", (*DRIVER, "client-server"),
+    r"^(?:RuntimeError: )?Starting Ray client server failed\. See (?P<file>\S+) for detailed logs", (*DRIVER, "client-server"),
     "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.", symptom=True,
 )  # fmt: skip
 _NO_BACKEND = Signal(
@@ -130,9 +153,9 @@ _SERVER = Signal(
     tier="cause",
     severity="critical",
     rank=14,
-    explains=("client",),
+    explains=("client", "program"),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, _SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, *_SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
@@ -151,10 +174,39 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
             yield _dropped(case, events)
         else:
             yield _never(case, events)
+    if not by_source:
+        for ending, raised in ended_programs(case):
+            if not raised.type and raised.frames and _CLIENT in raised.frames[-1].file:
+                yield _cut_off(case, ending, raised)
     closed = [e for e in case.of("client.shut_down") if e.source not in by_source]
     for events in evidence.grouped(closed, lambda e: e.source).values():
         if not evidence.goes_on(case, events[-1]):
             yield _closed(case, events)
+
+
+_CLIENT = "/ray/util/client/"
+
+
+def _cut_off(case: Case, ending: Event, raised: Raised) -> Finding:
+    """A console that ends within Ray Client's own part of a traceback, before the exception."""
+    is_start = any(frame.function in ("_server_init", "connect") for frame in raised.frames)
+    what = "could not connect" if is_start else "failed"
+    source = ending.source
+    return Finding(
+        f"The Ray Client {what} in {raised.frames[-1].function}, with an exception that the console cut off",
+        (Link(ending, "the console ends within the traceback of the Ray Client"),),
+        explains=(Entity("client", source.path), program(ending)),
+        caused_by=_ends(case),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Read the end of this traceback in the program's output: it names the exception"
+            ),
+            *_remedies(),
+        ),
+        covers=tuple(_tracebacks(case, source)),
+        gaps=() if "client-server" in case.roles else (_GAP,),
+    )
 
 
 def _closed(case: Case, events: list[Event]) -> Finding:
@@ -331,7 +383,7 @@ def _remedies() -> tuple[Remedy, ...]:
 
 _STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
-_DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN.sample}\n"
+_DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN[0].sample}\n"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -341,7 +393,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "the output begins below the loss of the connection",
-        f"{_FRAMES}{_SHUT_DOWN.sample}\n",
+        f"{_FRAMES}{_SHUT_DOWN[0].sample}\n",
         says=("already closed", "ray job submit"),
     ),
     console(
@@ -353,7 +405,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "a program catches the refusal of a closed client, and quotes the proxy",
-        f"{_SHUT_DOWN.sample}\nwe once saw {_NO_BACKEND.sample}\nreconnected\nloss 0.1\n",
+        f"{_SHUT_DOWN[0].sample}\nwe once saw {_NO_BACKEND.sample}\nreconnected\nloss 0.1\n",
     ),
     Example(
         "Ray prints the grace period",
@@ -383,6 +435,33 @@ EXAMPLES: tuple[Example, ...] = (
         "no server listens on Ray Client's port",
         f"connecting to ray://10.0.0.2:10001\n{_FRAMES}{_NO_CONNECTION[0].sample}\n",
         says=("ray://10.0.0.2:10001", "nc -vz 10.0.0.2 10001"),
+    ),
+    console(
+        "a console that ends where the client connects",
+        f"{_FRAMES}"
+        '  File "/venv/site-packages/ray/util/client/__init__.py", line 94, in connect\n'
+        "    self.client_worker._server_init(job_config, ray_init_kwargs)\n"
+        '  File "/venv/site-packages/ray/util/client/worker.py", line 804, in _server_init\n    f"Initializat\n',
+        severity="warning",
+        says=("The Ray Client could not connect in _server_init",),
+    ),
+    console(
+        "a console that ends within a traceback of the program's own client",
+        f'{_FRAMES}  File "/app/util/client/__init__.py", line 94, in connect\n    self.open(\n',
+        roots=("job-failed",),
+    ),
+    *(
+        console(
+            f"the client's own words for a broken connection: {sample[:30]}",
+            f"{_FRAMES}{sample}\n",
+            says=(says,),
+        )
+        for sample, says in (
+            (_GAVE_UP[2].sample, "lost its connection"),
+            (_GAVE_UP[3].sample, "lost its connection"),
+            (_SHUT_DOWN[1].sample, "already closed"),
+            (_SHUT_DOWN[2].sample, "already closed"),
+        )
     ),
     console(
         "its server process did not start",

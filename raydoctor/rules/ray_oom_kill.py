@@ -42,6 +42,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.oom.kills import (
+    HEAD,
     MONITOR_STARTED,
     OOM_KILL,
     OOM_SUMMARY,
@@ -81,6 +82,7 @@ _READ_REPORT = Remedy(
     looks_for=(
         *OOM_KILL,
         OOM_SUMMARY,
+        HEAD,
         TAIL,
         RAY_EXCEPTION,
         REFUSED,
@@ -479,5 +481,10 @@ EXAMPLES: tuple[Example, ...] = (
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
         "caught; batch size halved\n(eval pid=9) Refer to the documentation on how to address the out of memory issue: https://x\n",
         severity="warning",
+    ),
+    console(
+        "a console that ends within the first line of a report",
+        f"{HEAD.sample}\n",
+        says=("memory monitor killed a worker",),
     ),
 )

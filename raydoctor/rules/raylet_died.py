@@ -81,7 +81,13 @@ from raydoctor.rules.shared.cluster import (
     witnesses,
 )
 from raydoctor.rules.shared.connect import NODE_NOT_STARTED
-from raydoctor.rules.shared.crash import CHECK, CRASH_SIGNALS, NATIVE_STACK, of_daemons
+from raydoctor.rules.shared.crash import (
+    CHECK,
+    CRASH_SIGNALS,
+    NATIVE_FRAMES,
+    NATIVE_STACK,
+    of_daemons,
+)
 from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live import examples as sample
@@ -106,7 +112,7 @@ _RAYLET_LOG = Gap(
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, RAYLET_TERMINATED_UNSENT, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
-        *CRASH_SIGNALS, CHECK, NATIVE_STACK, *NODE_NOT_STARTED,
+        *CRASH_SIGNALS, CHECK, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -556,6 +562,16 @@ EXAMPLES: tuple[Example, ...] = (
         "(raylet, ip=10.0.0.7) [2026-11-21 07:44:10,500 C 338 338] (raylet) lease_pool.cc:51:  Check failed: "
         "lease.IsNil() || lease.Owner() == owner \n(raylet, ip=10.0.0.7) *** StackTrace Information ***\n",
         says=("lease.IsNil() or lease.Owner() == owner", "10.0.0.7", "pid 338"),
+    ),
+    console(
+        "a paste that begins within the stack of a raylet's failed check",
+        "".join(
+            f"    /venv/site-packages/ray/core/src/ray/raylet/raylet(+0x{n}1a557) [0x55d5b0c3{n}d9a] {name}\n"
+            for n, name in enumerate(
+                ("ray::RayLog::~RayLog()", "ray::raylet::NodeManager::Start()", "main"), 2
+            )
+        ),
+        says=("raylet",),
     ),
     Example(
         "the end of a raylet's log, with a failed check",

@@ -46,7 +46,13 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
-from raydoctor.rules.shared.failures import METHOD_FAILED, failures, is_recorded, task_of
+from raydoctor.rules.shared.failures import (
+    METHOD_FAILED,
+    failures,
+    is_recorded,
+    program,
+    task_of,
+)
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling, is_about_rebuilding
@@ -61,7 +67,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -82,6 +88,13 @@ _ENGINE_FAILED = Signal(
     "AsyncLLM output_handler failed.",
 )  # fmt: skip
 """vLLM's words for the end of its engine (`v1/engine`, 0.7 and later). A paste may have lost the beginning of the traceback."""
+_DASHBOARD = Signal(
+    "task.dashboard_error", "Error Type: TASK_EXECUTION_EXCEPTION",
+    r"^Error Type: TASK_EXECUTION_EXCEPTION\s{1,9}(?:User exception:)?(?P<what>.*)", DRIVER,
+    "Error Type: TASK_EXECUTION_EXCEPTION\n\nUser exception:\nray::load() (pid=12)\n  File \"/app/etl.py\", line 6, in load\nKeyError: 'x'",
+    extent="record",
+)  # fmt: skip
+"""How the dashboard shows a failed task; of a long text only the end (`components/TaskTable`, 2.3 to 2.60)."""
 _RECREATED = Signal(
     "task.worker_recreated", "Worker exception, recreating: ",
     r"^Worker exception, recreating: (?P<what>[^\n]{1,1000})", OUTPUT,
@@ -111,9 +124,17 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
-    explains=("task-error",),
+    explains=("program", "task-error"),
     caused_by=("disk",),
-    looks_for=(*FAILURES, RETRIED, _NO_MODULE, _ENGINE_FAILED, *_RECREATIONS, *misuse.SIGNALS),
+    looks_for=(
+        *FAILURES,
+        RETRIED,
+        _NO_MODULE,
+        _ENGINE_FAILED,
+        _DASHBOARD,
+        *_RECREATIONS,
+        *misuse.SIGNALS,
+    ),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -142,6 +163,9 @@ def task_exception(case: Case) -> Iterator[Finding]:
         yield from _recreated_workers(case)
         yield from _cut_trials(case)
         yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
+        if not cut:
+            yield from _cut_methods(case)
+            yield from _shown_by_dashboard(case)
 
 
 def _type(seen: Printed) -> str:
@@ -156,7 +180,7 @@ def _is_end_of_paste(case: Case, seen: Printed) -> bool:
         return event.source.is_excerpt and not evidence.later_output(case, event)
     end = case.endings.get(event.source)
     last = event.line + event.text.count("\n")
-    is_last = end is not None and event.line <= end.line <= last
+    is_last = end is not None and end.line <= last <= end.line + end.text.count("\n")
     is_result = event.kind == RAY_EXCEPTION.kind and "\n  File " not in event.message
     return event.source.is_excerpt and is_last and (is_result or _is_own_code(event.message))
 
@@ -260,6 +284,68 @@ def _cut_trials(case: Case) -> Iterator[Finding]:
             )
 
 
+def _cut_methods(case: Case) -> Iterator[Finding]:
+    """Methods of vLLM's workers that raised, if the console ends before it names the exception."""
+    logged = [e for e in case.of(METHOD_FAILED.kind) if e.source.is_excerpt and e.level == "E"]
+    shown = {e.source for e in case.of(RAY_EXCEPTION.kind)}
+    shown |= {e.source for e in case.of(*TRACEBACKS) if parse(e.message)}
+    hidden = [e for e in logged if e.source not in shown]
+    for method, events in evidence.grouped(hidden, lambda e: e["method"]).items():
+        first = events[0]
+        if evidence.later_output(case, events[-1]):
+            continue
+        below = [e for e in case.of(*TRACEBACKS) if _is_below(e, first)]
+        raised = cut_off(below[0].message) if below else None
+        place = f", in {raised.place}" if raised and raised.place else ""
+        name = f"{first['who']}.{method}" if first["who"] else method
+        yield Finding(
+            f"{name} raised an exception that the console cut off{place}",
+            (Link(first, "vLLM logs that the method of its worker failed"),),
+            explains=(Entity("task-error", f"method {method}"), *_ends(case, first)),
+            subjects=(Subject("task", None, name, first.pid),),
+            count=evidence.total(events),
+            severity="warning",
+            remedies=(
+                Remedy(
+                    "Read the end of this traceback in the output of the worker: it names the exception"
+                ),
+            ),
+            covers=(*events, *below),
+        )
+
+
+def _ends(case: Case, event: Event) -> Iterator[Entity]:
+    """The program whose output ends within the traceback."""
+    end = case.endings.get(event.source)
+    if end is not None and end["ended_by"]:
+        yield program(end)
+
+
+def _shown_by_dashboard(case: Case) -> Iterator[Finding]:
+    """A failed task, copied from the dashboard."""
+    for event in case.of(_DASHBOARD.kind)[:1]:
+        raised = parse(f"{BEGIN}\n{event['what']}") if event.source.is_excerpt else None
+        if not event.source.is_excerpt or (raised and raised.is_rays_own):
+            continue
+        cut_short = cut_off(f"{BEGIN}\n{event['what']}")
+        shown = raised or cut_short
+        place = shown.place if shown else None
+        what = _cut(str(raised)) if raised else "an exception that the text does not show"
+        yield Finding(
+            f"A task raised {what}{f', in {place}' if place else ''}",
+            (Link(event, "the dashboard shows that the task's own code raised an exception"),),
+            explains=(Entity("task-error", "dashboard"), *_ends(case, event)),
+            severity=None if raised else "warning",
+            remedies=(
+                Remedy(
+                    "Read the whole exception",
+                    ("ray list tasks --detail   # error_message has the exception",),
+                ),
+            ),
+            covers=(event, *(e for e in case.of(*TRACEBACKS) if e.source is event.source)),
+        )
+
+
 _NEAR = 3
 """Lines from a logged message down to its traceback."""
 
@@ -269,10 +355,17 @@ def _is_below(traceback: Event, message: Event) -> bool:
     return near and traceback.source is message.source and traceback.pid == message.pid
 
 
+_OF_PIPELINES = "UserCodeException"
+"""Ray Data raises it from the exception of the user's function."""
+
+
 def _in_pipelines(case: Case) -> Iterator[Finding]:
     """Ray Data's message that a user's function raised, if the console cuts the exception off."""
     logged = [e for e in case.of(data.USER_ERROR.kind) if e.source.is_excerpt and e.level == "E"]
-    if logged and not any(e.source is logged[0].source for e in case.of(RAY_EXCEPTION.kind)):
+    raised = [e for e in case.of(RAY_EXCEPTION.kind) if e.source.is_excerpt]
+    if not logged and [e["type"] for e in raised] == [_OF_PIPELINES]:
+        logged, raised = raised, []
+    if logged and not any(e.source is logged[0].source for e in raised):
         yield Finding(
             "A function that the program passed to Ray Data raised an exception that the console cut off",
             (Link(logged[0], "Ray Data logs that the exception is one of the program's own code"),),
@@ -998,6 +1091,38 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"advice: {METHOD_FAILED.sample}\n{_TRACEBACK}{_FRAMES}loading again\nepoch 1\n"
         },
+    ),
+    console(
+        "a console that ends below vLLM's message",
+        "(EngineCore_DP0 pid=13) (RayWorkerWrapper pid=34, ip=10.0.0.7) ERROR 11-21 10:31:21 [worker_base.py:275] "
+        f"{METHOD_FAILED.sample}\n",
+        says=("RayWorkerWrapper.load_model raised an exception that the console cut off",),
+        severity="warning",
+    ),
+    console(
+        "a failed task in the dashboard",
+        f"{_DASHBOARD.sample}\n",
+        says=("A task raised KeyError: 'x', in load() (etl.py:6)",),
+    ),
+    console(
+        "the dashboard shows only the end of a long text, and the paste only its beginning",
+        "Error Type: TASK_EXECUTION_EXCEPTION\n\nUser exception:\n"
+        'b/python3.11/site-packages/numpy/core.py", line 49, in mean\n    return total / n\n  File "/app/etl.py", line 6, in load\n',
+        says=("A task raised an exception that the text does not show",),
+        severity="warning",
+    ),
+    console(
+        "a failed task in the dashboard, by an exception of Ray's own",
+        "Error Type: TASK_EXECUTION_EXCEPTION\n\nUser exception:\nray::load() (pid=12)\n"
+        '  File "/app/etl.py", line 6, in load\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n',
+        roots=("get-timeout",),
+    ),
+    console(
+        "a paste of the exception that Ray Data raises from the program's own",
+        '  File "/venv/site-packages/ray/data/_internal/planner/plan_udf_map_op.py", line 363, in _try_wrap_udf_exception\n'
+        "    raise UserCodeException(error_message) from e\n"
+        "ray.exceptions.UserCodeException: Failed to process the following data block: {}\n",
+        says=("passed to Ray Data raised an exception that the console cut off",),
     ),
     console(
         "a paste that ends within the traceback of a failed call",

@@ -571,6 +571,12 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
     ),
     console(
+        "the list of modules is cut off",
+        '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
+        "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, google._upb._mess\n",
+        says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
+    ),
+    console(
         "the shell reports how the program ended",
         "2026-11-21 07:34:50,739\tINFO worker.py:1843 -- Started a local Ray instance.\n(load pid=12) 3 of 9\n"
         "train.sh: line 12: 12345 Segmentation fault      (core dumped) python train.py\n",

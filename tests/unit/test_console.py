@@ -45,6 +45,7 @@ PREFIXES = [
     ("", "E", "ERROR:my.module:"),
     ("", "E", "2026-11-21 07:35:03,092 - app - ERROR - "),
     ("", "E", "2026-11-21 07:35:03.092 | ERROR    | __main__:main:12 - "),
+    ("", "E", "2026-11-21 07:35:03.092 | ERROR    | __main__:main:12 | "),
     ("", "E", "2026-11-21 07:35:03 [error    ] "),
     ("", "E", "[2026-11-21 07:35:03,092][app.train][ERROR] - "),
     ("", "E", "2026/11/21 07:35:03 ERROR "),
@@ -766,6 +767,48 @@ def test_a_paste_that_begins_within_a_traceback_gets_its_beginning() -> None:
         "KeyError: 1",
     ]
     assert shown_lines("ray::step() (pid=7)", frame) == ["ray::step() (pid=7)", frame]
+
+
+@pytest.mark.parametrize("indentation", ["\t", "    ", ""])
+def test_the_details_of_a_dead_actor_are_indented(indentation: str) -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    details = ("class_name: Trainer", f"actor_id: {AID}", "pid: 12")
+    pasted = [f"{indentation}{line}" for line in details]
+    assert shown_lines(died, *pasted) == [died, *(f"\t{line}" for line in details)]
+    assert shown_lines("the program's own list", *details) == ["the program's own list", *details]
+
+
+def test_the_sentences_of_a_workers_death_are_one_message() -> None:
+    died = "The actor is dead because its worker process has died."
+    sentences = ("Worker exit type: SYSTEM_ERROR", "Worker exit detail: End of file.")
+    assert shown_lines(died, *sentences) == [" ".join((died, *sentences))]
+    assert shown_lines("the workers:", *sentences) == ["the workers:", *sentences]
+
+
+def test_frames_without_indentation_and_comma_get_it() -> None:
+    frames = ('File "/app/a.py", line 9 in step', 'File "/app/a.py", line 7 in run')
+    assert shown_lines(*frames) == [f"  {frame}" for frame in frames]
+
+
+@pytest.mark.parametrize("before", ["", "(train pid=12) ", "[rank0]: "])
+def test_the_name_of_an_exception_within_which_a_paste_ends_is_completed(before: str) -> None:
+    cut, whole = f"{before}ray.exceptions.OutOfMe", "ray.exceptions.OutOfMemoryError: "
+    assert whole in shown_lines("x", cut)[-1]
+    assert whole not in "\n".join(shown_lines("x", cut, "y"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ray.exceptions.Actor",  # several begin so
+        "ray.exceptions.OutOfMemoryError",
+        "    except ray.exceptions.OutOfMe",
+        "raise ray.exceptions.OutOfMe",
+        "ray.exceptions.OutOfLuck",
+    ],
+)
+def test_other_ends_of_a_paste_stay(line: str) -> None:
+    assert exceptions.completed(line) == line
 
 
 def test_a_pushed_message_without_its_prefix_is_the_raylets() -> None:

@@ -108,8 +108,16 @@ _SAYS = {
     "RuntimeEnvSetupError": "Failed to set up runtime environment.",
 }
 """Texts of exceptions whose `repr` leaves them out: they get no arguments, or only named ones."""
+_BEGINS = _SAYS | {
+    "OutOfMemoryError": "Task was killed due to the node running low on memory.",
+    "GetTimeoutError": "Get timed out: some object(s) not ready.",
+    "NodeDiedError": "The node died unexpectedly while executing this task",
+    "OutOfDiskError": "Local disk is full",
+}
+"""The first words of texts that mean the same in all versions."""
 _OBJECT = pattern(r"(?P<object>[0-9a-f]{56})['\"], ")
 """The beginning of the arguments of `ObjectLostError` and its subclasses."""
+_CUT = pattern(r"(?P<before>(?:\S.{0,300}?[\]):] )?ray\.exceptions\.)(?P<name>[A-Z]\w{3,50})$")
 _AS_PYTHON = pattern(
     r"(?:\| )* *(?:raise )?ray\.exceptions\.\w+(?:\(\w+\))?(?:: |$)| +(?:raise|except|File) "
 )
@@ -139,6 +147,14 @@ def may_hold(text: str) -> bool:
         or ".exceptions." in text
         or "<class '" in text
     )
+
+
+def completed(text: str) -> str:
+    """The last line of a paste, with the name completed within which it ends, if only one begins so."""
+    match = _CUT.match(text) if "ray.exceptions." in text else None
+    names = [name for name in _NAME.split("|") if match and name.startswith(match["name"])]
+    is_cut = match is not None and len(names) == 1 and names[0] != match["name"]
+    return f"{match['before']}{names[0]}: {_BEGINS.get(names[0], '')}" if match and is_cut else text
 
 
 _OF_RAY = ("Status message: ", "Exception raised in creation task: ")

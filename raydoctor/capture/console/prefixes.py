@@ -79,7 +79,7 @@ _AFTER_STAMP = pattern(
     # `ERROR - name - text`, `name - ERROR - text`, `name ERROR: text`, `ERROR | module:f:12 - text`.
     # After a name, a level in lower case is a word: `Worker info: text`.
     rf"|(?:[\w.<>\[\]-]{{1,200}} (?:- |(?=[A-Z]{{3}})))?{_LEVEL} *(?:\||-|:) +"
-    r"(?:[\w.<>]{1,200}(?::[\w.<>]{1,200}:\d+)? - )?"
+    r"(?:[\w.<>]{1,200}(?::[\w.<>]{1,200}:\d+)? [-|] )?"
     # `ERROR    name:file.py:12 text`, `ERROR text` (rich)
     rf"|{_LEVEL} {{1,8}}(?:[\w.]{{1,200}}:[\w.]{{1,200}}\.py:\d+ )?"
     r")"

@@ -60,6 +60,8 @@ class Rewriter:
         lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:
             lines = tracebacks.with_beginning(lines)
+        if self._is_alone:
+            lines = _completed(lines)
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, raw in lines:
@@ -109,6 +111,15 @@ class Rewriter:
         for text in exceptions.normalised(line, is_new, self._in_traceback, self._is_alone):
             shown += [("", number, each) for each in text.split("\n")]
         self._in_traceback = line.text.startswith(_OF_TRACEBACK)
+
+
+def _completed(lines: list[Numbered]) -> list[Numbered]:
+    """The lines of a paste, with a name that is cut off at its end."""
+    last = max((n for n, (_, text) in enumerate(lines) if text.strip()), default=None)
+    if last is None:
+        return lines
+    number, text = lines[last]
+    return [*lines[:last], (number, exceptions.completed(text)), *lines[last + 1 :]]
 
 
 def _plain(raws: list[str], first: int) -> list[str]:

@@ -52,7 +52,14 @@ _OPENS = pattern(
     r"|(?:ERROR|WARNING|INFO) \d\d-\d\d \d\d:|[EF]\d{4} \d\d:\d\d:\d\d\.\d)"
 )
 _PYTEST = pattern(r"E {3,120}(?=\S)")
-_OF_ACTOR = pattern(r" {4,8}(class_name|actor_id|pid|name|namespace|ip): \S")
+_OF_ACTOR = pattern(r" {0,8}(class_name|actor_id|pid|name|namespace|ip): \S")
+_DIED = "The actor died unexpectedly before finishing this task."
+_GOES_ON = (
+    *("Worker exit type: ", "Worker exit detail: ", "There are some potential root causes."),
+    *("The worker may have exceeded K8s pod memory limits.", "The process receives a SIGTERM."),
+)
+"""Sentences of a worker's death that people put on lines of their own."""
+_OF_DEATH = "worker process has died."
 _COMPOSE = pattern(r"[\w.-]{1,100} +\| ?")
 _CODE_SPAN = pattern(r" {0,8}`(?P<text>.*)` {0,8}")
 _CSV = pattern(r'(?:[^",\n]{0,80},){1,9}"(?P<text>.*)"(?:,[^",\n]{0,80}){0,9}')
@@ -144,7 +151,7 @@ _FOLDED_OF = 3
 """One of so many lines is folded in a text that was broken between words."""
 _BARE_FRAME = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
-    r"File \"[^\"\n]{1,400}\", line \d{1,7}(?:, in\b.{0,200}|,? ?)$"
+    r"File \"[^\"\n]{1,400}\", line \d{1,7}(?:,? in\b.{0,200}|,? ?)$"
 )
 _BELOW = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
@@ -271,7 +278,7 @@ def _joined_with_prefix(pieces: list[str]) -> list[str]:
     """The pieces, with the prefix of a process joined to the line that it begins."""
     joined: list[str] = []
     for piece in pieces:
-        if joined and _LABEL.fullmatch(joined[-1]):
+        if joined and _LABEL.fullmatch(joined[-1]) and not _LABEL.fullmatch(piece):
             joined[-1] += piece
         else:
             joined.append(piece)
@@ -519,7 +526,9 @@ def rejoined(lines: list[Numbered]) -> list[Numbered]:
     joined: list[Numbered] = []
     is_open = False
     for number, text in lines:
-        if is_open and _goes_on(joined[-1][1], text):
+        if joined and text.startswith(_GOES_ON) and _OF_DEATH in joined[-1][1]:
+            joined[-1] = (joined[-1][0], f"{joined[-1][1].rstrip()} {text}")
+        elif is_open and _goes_on(joined[-1][1], text):
             joined[-1] = (joined[-1][0], joined[-1][1] + text)
         else:
             joined.append((number, text))
@@ -665,9 +674,13 @@ def _with_tabs(lines: list[Numbered]) -> list[Numbered]:
     """The lines, with the tabs restored that indent the details of an actor in `ActorDiedError`."""
     result: list[Numbered] = []
     is_actors = False
+    above = ""
     for number, text in lines:
         match = _OF_ACTOR.match(text)
-        is_actors = match is not None and (is_actors or match[1] in ("class_name", "actor_id"))
+        is_first = match is not None and match[1] in ("class_name", "actor_id")
+        is_indented = text[:4] == "    " or above.endswith(_DIED)
+        is_actors = match is not None and (is_actors or (is_first and is_indented))
+        above = text
         result.append((number, "\t" + text.lstrip() if is_actors else text))
     return result
 

@@ -92,6 +92,20 @@ NATIVE_STACK = Signal(
     extent="record",
 )
 """`util/logging.cc` prints it below a failed check, with the binary of each frame."""
+NATIVE_FRAMES = tuple(
+    Signal(
+        NATIVE_STACK.kind,
+        find,
+        rf"^ {{0,8}}/\S{{1,300}}/core/src/ray/{folder}/(?P<binary>{name})\(\+0x[0-9a-f]+\) \[0x[0-9a-f]+\]",
+        DRIVER,
+        f"    /venv/site-packages/ray/core/src/ray{find}21a557) [0x55d5b0c3ad9a] main",
+    )
+    for find, folder, name in (
+        ("/raylet/raylet(+0x", "raylet", "raylet"),
+        ("/gcs/gcs_server(+0x", "gcs", "gcs_server"),
+    )
+)
+"""Frames of these stacks, if a paste begins within one: only a failed check or a crash prints them."""
 _STOPPED = Signal(
     "crash.stopped", "*** SIG", r"^\*\*\* (?P<signal>SIGTERM|SIGINT|SIGHUP) received at time=", _OUTPUT,
     "*** SIGTERM received at time=1795465804 on cpu 0 ***",
@@ -126,7 +140,7 @@ CRASH_SIGNALS = (
     Signal(
         "crash.tail",
         "Extension modules: ",
-        r"^Extension modules: (?=[^\n]{0,12000}?\bray\._rayl)",
+        r"^Extension modules: (?=[^\n]{0,12000}?\bray\._rayl|msgpack\._cmsgpack, \w)",
         _OUTPUT,
         "Extension modules: msgpack._cmsgpack, google._upb._message, ray._raylet, numpy.linalg._umath_linalg (total: 4)",
     ),

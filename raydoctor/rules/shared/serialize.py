@@ -107,6 +107,18 @@ NOT_REBUILT = "Failed to unpickle serialized exception"
 """Up to 2.49, for an exception of a task that its receiver cannot unpickle (`from_ray_exception`). The original is lost."""
 
 
+UNBUILT = Signal(
+    "serialize.unbuilt",
+    "pickle.loads(ray_exception.serialized_exception)",
+    r"^ {4,8}return pickle\.loads\(ray_exception\.serialized_exception\)\n(?P<what>.*)",
+    DRIVER,
+    "    return pickle.loads(ray_exception.serialized_exception)\n           ^^^^^^^^^^^^\n"
+    "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'",
+    extent="record",
+)
+"""The line of Ray's that rebuilds an exception, if a paste begins within the traceback (`exceptions.py`, 2.0 to 2.60)."""
+
+
 def is_about_rebuilding(raised: Raised | None) -> bool:
     """Whether an exception reports only that another one could not be unpickled."""
     return raised is not None and raised.message.endswith(NOT_REBUILT)

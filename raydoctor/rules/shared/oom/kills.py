@@ -98,6 +98,15 @@ OOM_SUMMARY = Signal(
     f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
     f"(ID: {'7b73' * 14}, IP: 127.0.0.1) over the last time period.",
 )
+HEAD = Signal(
+    "oom.tail",
+    "Memory on the node (IP: ",
+    r"^Memory on the node \(IP: [^,\n]{1,100}, ID: [0-9a-f]{56}\) where the (?:task|lease) \((?:actor|task|lease) ID: [0-9a-f]{32,56}, "
+    r"name=[^\n]{0,400}?(?:, memory used=?[\d.]{0,12}(?:GB?)?|, memory|, memo)$",
+    DRIVER,
+    f"Memory on the node (IP: 10.0.0.2, ID: {'7b73' * 14}) where the task (task ID: {'c8' * 24}, name=load, pid=664, memory used=0.0",
+)
+"""The first line of a report, if a console ends within it."""
 TAIL = Signal(
     "oom.tail",
     "Refer to the documentation on how to address the out of memory issue: https",
