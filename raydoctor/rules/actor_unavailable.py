@@ -31,6 +31,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
+from raydoctor.case.facts import ActorInfo
 from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
@@ -59,7 +60,7 @@ _WITHOUT_CAUSE = pattern(
     severity="error",
     rank=82,
     explains=("unavailable",),
-    caused_by=("actor",),
+    caused_by=("actor", "node", "raylet", "worker"),
     daemons_record=True,
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED, *LEFT, *ACTOR_PLACED),
 )  # fmt: skip
@@ -124,6 +125,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
     printed = event.kind == "driver.exception"
     label = known.class_name or evidence.short(actor)
     exits = [e for e in case.exits if e.actor == actor]
+    lost = () if exits else _last_process(case, known)
     count = sum(e.count for e, _ in failures)
     return Finding(
         f"Actor {label} was unreachable{f' for {count} calls' if count > 1 else ''} because {meaning or f'of an RPC error ({words})'}, and it is unknown "
@@ -133,13 +135,23 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
             Link(event, f"the call failed with the {'RPC ' if rpc else ''}error: {words}"),
         ),
         explains=(Entity("unavailable", actor),),
-        caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node)),
+        caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node), *lost),
         subjects=(Subject("actor", actor, known.class_name or None),),
         count=count,
         severity=None if printed else "warning",
         remedies=(*(_KILLED if killed else ()), *_remedies(known.class_name or "Actor", "keepalive" in words)),
         covers=(*killed, *(e for e, _ in failures), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
+
+
+def _last_process(case: Case, actor: ActorInfo) -> tuple[Entity, ...]:
+    """The actor's last worker and the raylet of its node: Ray 2.9.3 records no exit of a worker whose raylet is gone."""
+    workers = actor.workers[-1:]
+    nodes = [case.ledger.worker_nodes.get(worker, "") for worker in workers]
+    return (
+        *(Entity("worker", worker) for worker in workers),
+        *(Entity(kind, node) for node in nodes if node for kind in ("raylet", "node")),
+    )
 
 
 _KILLED = (

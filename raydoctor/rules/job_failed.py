@@ -112,7 +112,9 @@ def job_failed(case: Case) -> Iterator[Finding]:
             covered.add(submission.source)
         failed = submission.status == "FAILED" or bool(submission.code and not submission.status)
         if failed and not submission.why.startswith(_PENDING):
-            yield _of_submission(case, submission)
+            copies = _copies(case, submission)
+            covered |= {each.source for each in copies}
+            yield _of_submission(case, submission, copies)
     if not covered and (ends := case.of("submission.status")):
         yield _of_status_message(case, ends[-1])
         covered.add(ends[-1].source)
@@ -129,10 +131,19 @@ def job_failed(case: Case) -> Iterator[Finding]:
 # ---------------------------------------------------------------- submitted jobs
 
 
-def _of_submission(case: Case, job: jobs.Submission) -> Finding:
+def _copies(case: Case, job: jobs.Submission) -> list[Event]:
+    """Ends of other outputs with the job's traceback, in full: the program that submitted it printed its message."""
+    ending = case.endings.get(job.source) if job.source else None
+    raised = exception_at_end(ending) if ending else None
+    others = [e for e in case.endings.values() if e is not ending]
+    return [e for e in others if raised and raised.frames and exception_at_end(e) == raised]
+
+
+def _of_submission(case: Case, job: jobs.Submission, copies: Sequence[Event]) -> Finding:
     ending = case.endings.get(job.source) if job.source else None
     raised = parse(ending.text) if ending and ending["ended_by"] else None
     inside = [*(_inside(case, ending) if ending else ()), *_environment(case, job)]
+    inside += chain.from_iterable(_inside(case, each) for each in copies)
     first = job.completed or job.exited
     assert first is not None
     links = [Link(first, f"job {job.id!r} ended: {_how(job)}")]
@@ -325,7 +336,10 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         ),
         explains=(program(ending),),
         severity=None if is_certain else "warning",
-        caused_by=_START_UP if _is_start_up(raised) else (),
+        caused_by=(
+            *(_START_UP if _is_start_up(raised) else ()),
+            *(_WAITS if _is_own_timeout(raised) else ()),
+        ),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
@@ -392,6 +406,20 @@ _START_UP = (
     Entity("raylet", "local"),
     Entity("dashboard", "head"),
 )
+_WAITS = (Entity("waiting", "cluster"),)
+_TIME_LIMIT = pattern(
+    r"(?i)time(?:d[ -]?|-)?out|\bstill (?:pending|waiting|not)\b"
+    r"|\b(?:not|never) (?:become |became |get |got )?(?:ready|scheduled|placed)\b"
+)
+
+
+def _is_own_timeout(raised: Raised) -> bool:
+    """Whether a `raise` of the program itself reports that something did not become ready in time."""
+    last = raised.frames[-1] if raised.frames else None
+    is_own = last is not None and last.is_user_code and last.code.startswith("raise ")
+    return is_own and not raised.cause and _TIME_LIMIT.search(str(raised)) is not None
+
+
 _STARTS = ("ray/_private/node.py", "ray/scripts/scripts.py")
 
 
@@ -674,6 +702,18 @@ EXAMPLES: tuple[Example, ...] = (
         "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
         says=("train", "exit code 1", "KeyError: 'accuracy'", "best() (train.py:10)"),
+    ),
+    Example(
+        "the program that submitted the job prints its message: one failure",
+        {**_job("FAILED", 1, _KEY_ERROR), "driver.log": f"job train FAILED\n{_KEY_ERROR}"},
+        roots=("job-failed",),
+        says=("Job 'train'",),
+    ),
+    Example(
+        "another program ended with another exception",
+        {**_job("FAILED", 1, _KEY_ERROR), "driver.log": _KEY_ERROR.replace("train.py", "other.py")},
+        roots=("job-failed", "job-failed"),
+        says=("Job 'train'",),
     ),
     *(
         console(f"a paste that is only an exception: {title}", text, says=says, severity="warning")

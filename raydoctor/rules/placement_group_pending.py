@@ -694,6 +694,22 @@ _OF_ADDRESS = (
     "(autoscaler +34s) Error: No available node types can fulfill resource request {'node:10.0.0.9': 0.001, 'GPU': 1.0}. "
     "Add suitable node types to this cluster to resolve this issue.\n"
 )
+_PENDING = {
+    "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(52, NEVER_READY.sample) + _gcs(52, REMOVED[1].sample),
+    "logs/raylet.out": "",
+    "logs/monitor.log": _MONITOR,
+    "logs/debug_state.txt": _NODES,
+}  # fmt: skip
+_GAVE_UP = (
+    'started\nTraceback (most recent call last):\n  File "/app/ranks.py", line 19, in <module>\n    group = reserve(2)\n'
+    '  File "/app/ranks.py", line 12, in reserve\n    raise {}\nTimeoutError: no room for 2 ranks\n'
+)
+_NO_ANSWER = (
+    'started\nTraceback (most recent call last):\n  File "/app/ranks.py", line 8, in <module>\n    http.connect()\n'
+    '  File "/usr/lib/python3.12/socket.py", line 864, in create_connection\n    raise exceptions[0]\n'
+    "TimeoutError: timed out\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "two bundles of 4 CPUs that must share a node of 4 CPUs",
@@ -736,6 +752,27 @@ EXAMPLES: tuple[Example, ...] = (
         _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
         consequences=("get-timeout",),
         says=("8 CPUs on one node",),
+    ),
+    Example(
+        "the program's own time limit ends it",
+        {**_PENDING, "driver.log": _GAVE_UP.format("TimeoutError(f'no room for {n} ranks')")},
+        consequences=("job-failed",),
+        says=("ranks",),
+    ),
+    Example(
+        "another exception ends the program, and a group is pending as well",
+        {
+            **_PENDING,
+            "driver.log": _GAVE_UP.format("KeyError('ranks')").replace(
+                "TimeoutError: no room for 2 ranks", "KeyError: 'ranks'"
+            ),
+        },
+        roots=("placement-group-pending", "job-failed"),
+    ),
+    Example(
+        "a server of the program does not answer in time, and a group is pending as well",
+        {**_PENDING, "driver.log": _NO_ANSWER},
+        roots=("placement-group-pending", "job-failed"),
     ),
     Example(
         "live: the group needs three nodes and there is one, before any log shows it",

@@ -62,7 +62,7 @@ _OF_OTHERS = (
     severity="error",
     rank=31,
     explains=("daemon", "process", "worker"),
-    caused_by=("gcs", "raylet"),
+    caused_by=("gcs", "node", "raylet"),
     daemons_record=True,
     looks_for=(CHECK, NATIVE_STACK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
 )
@@ -86,6 +86,10 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
         yield _of_workers(case, expression, list(members.values()))
 
 
+_CLOSED = ("Broken pipe", "Connection reset by peer", "End of file")
+"""Errors of a worker's connection to its raylet, which the raylet's end closes."""
+
+
 def _is_of_daemon(event: Event) -> bool:
     """Whether `gcs-died` or `redis-unreachable` reports the check."""
     return is_of_gcs(event) or is_of_redis_client(event)
@@ -97,8 +101,12 @@ def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
     if known or case.torn_down(event):
         return known
     names = (event["who"],) if event["who"] else ()
+    same_pid = [w for w, pid in case.ledger.pids.items() if pid == event.pid]
+    if not worker and len(same_pid) == 1:
+        worker = same_pid[0]
+    node = case.ledger.worker_nodes.get(worker, "")
     return WorkerExit(
-        worker, "SYSTEM_ERROR", "", [], event.at, ip=event["ip"], pid=event.pid, names=names
+        worker, "SYSTEM_ERROR", "", [], event.at, node, event["ip"], event.pid, names=names
     )
 
 
@@ -120,10 +128,12 @@ def _reports(case: Case, expression: str) -> list[Event]:
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
     events, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
     names = evidence.join_names(e.noun for e in exits)
+    is_cut_off = any(words in expression for words in _CLOSED)
     lost = [
         e
         for e in exits
-        if any(
+        if is_cut_off
+        or any(
             evidence.worker_of(seen) == e.worker
             for seen in case.about(Entity("worker", e.worker), "raylet.seen_dead")
         )

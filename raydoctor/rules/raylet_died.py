@@ -444,6 +444,11 @@ _SEEN = (
     "Check out the raylet.out log file. Raylet pid: 305\n"
 )
 _CORE = f"logs/python-core-worker-{'b' * 56}_424.log"
+_PLACED = (
+    "[2026-11-21 07:44:05,123 I 13 25] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
+    f"775f6c931a052a50cda6d8c901000000 on worker {'b' * 56} at node {_N}, job id = 01000000\n"
+)
+_BROKEN = "[2026-11-21 07:44:10,910 C 431 431] core_worker.cc:2694:  Check failed: _s.ok() Bad status: IOError: Broken pipe\n"
 _STOPPED = "[2026-11-21 07:44:10,000 I 305 305] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
 _AGENT = (
     "2026-11-21 07:44:10,600\tERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons "
@@ -485,6 +490,27 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("pid 305", "10.0.0.2"),
         severity="critical",
+    ),
+    Example(
+        "an actor's process fails a check because its connection to the raylet is gone",
+        {
+            "logs/raylet.out": _STARTED,
+            _CORE.replace("b" * 56, "c" * 56): _SEEN,
+            "logs/gcs_server.out": _PLACED,
+            _CORE.replace("424", "431"): _BROKEN,
+        },
+        consequences=("ray-check-failed",),
+        says=("pid 305",),
+        severity="critical",
+    ),
+    Example(
+        "the same check, and the raylet is alive",
+        {
+            "logs/raylet.out": _STARTED,
+            "logs/gcs_server.out": _PLACED,
+            _CORE.replace("424", "431"): _BROKEN,
+        },
+        roots=("ray-check-failed",),
     ),
     console(
         "an agent's last words, which it could not send to the GCS",

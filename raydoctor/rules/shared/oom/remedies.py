@@ -145,7 +145,8 @@ def _of_the_report(
     if not holders[0].is_worker:
         return (_not_a_worker(name, holders[0], worst), *more, *_more_memory(worst))
     fit = _fit(name, holders, worst, largest(episode, name))
-    is_actor = holders[0].actor or "." in holders[0].name
+    pids = {h.pid for h in holders}
+    is_actor = any(h.pid in pids and (h.actor or "." in h.name) for r in episode for h in r.holders)
     beside = _beside(worst, name)
     if fit.most and not is_actor:
         return (_fewer_tasks(fit, node), *more, *_more_memory(worst, fit, beside))
