@@ -72,7 +72,11 @@ def waiting(found: Sequence[FoundProcess], width: int = MAX_WIDTH) -> Page:
 
 
 def _attach(found: FoundProcess) -> str:
-    return paste.shell("raydoctor attach {task}", task=found.id or str(found.pid))
+    return paste.shell("raydoctor attach {task}", task=_named(found))
+
+
+def _named(found: FoundProcess) -> str:
+    return found.id or str(found.pid)
 
 
 _OPEN = (
@@ -178,7 +182,7 @@ def _attached(made: AttachResult, width: int) -> Page:
     for note in attached["notes"]:
         page += paragraph(note, width, indent=2, style="warning")
     if is_open and attached["method"] != "ray-breakpoint":
-        close = f"raydoctor attach {made.found.id or made.found.pid} --close"
+        close = paste.shell("raydoctor attach {task} --close", task=_named(made.found))
         page.append(line("Close it: ", (close, "code"), indent=2))
     if attached["method"] in ("armed", "injected", "gdb", "remote-exec"):
         page += paragraph(_CHANGED, width, indent=2, style="dim")
