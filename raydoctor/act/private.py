@@ -115,7 +115,8 @@ class Folder:
         """Append with one write, so that several processes can append at the same time."""
         file = self._open(name, os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0))
         try:
-            os.write(file, data)
+            if os.write(file, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
         finally:
             os.close(file)
 

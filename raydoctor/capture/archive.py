@@ -7,7 +7,6 @@ gaps, and so does everything after the size limit or a truncation. The members b
 
 from __future__ import annotations
 
-import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -18,11 +17,10 @@ from raydoctor.capture.budget import Budget, TooMuchError
 from raydoctor.capture.decode import text_of
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
 from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, members
-from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.errors import NO_ROOM, RaydoctorError
 from raydoctor.model.text import join_names
 from raydoctor.model.values import Gap
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _MOST_GAPS = 100
 """Gaps that the members of one archive can cause; further ones are only counted."""
 _MOST_UNNAMED = 500
@@ -101,7 +99,7 @@ def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int)
 
 
 def _lost(what: str, error: BaseException) -> Gap:
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         why = "the disk has no room to unpack it"
         return Gap(what, why, "Set TMPDIR to a folder with room, or unpack it yourself.")
     why = f"the archive is damaged ({_reason(error)}); read up to the damage"
@@ -131,8 +129,13 @@ def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) 
     if not member.size:
         work.done.empty.append(target.relative_to(work.into).as_posix())
     elif out := _created(target, f"{shown}: {member.name}", work):
-        with out:
-            is_read = _fill(member, out, f"{shown}: {member.name}", work, is_named)
+        try:
+            with out:
+                is_read = _fill(member, out, f"{shown}: {member.name}", work, is_named)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                target.unlink()  # otherwise a part of it would be read as damaged
+            raise
         if not is_read:
             target.unlink()
         if nested:
@@ -150,7 +153,7 @@ def _created(target: Path, shown: str, work: _Unpacking) -> IO[bytes] | None:
             work.folders.add(target.parent)
         return None if target.exists() else target.open("xb")
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             raise
         work.refuse(Gap(shown, f"cannot be unpacked: {_reason(error)}"))
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from raydoctor.capture.budget import Budget, TooMuchError
 from raydoctor.capture.layout import compression
+from raydoctor.model.errors import NO_ROOM
 
 HEAD = 2048
 """Bytes at the start of a file that show its form."""
@@ -36,6 +37,8 @@ _COPIED_DATA = 1 << 30
 _CONTROLS = bytes(set(range(32)) - set(b"\a\b\t\n\v\f\r\x1b")) + b"\x7f"
 _MOST_CONTROLS = 0.05
 BINARY = "binary"
+FULL = "the disk has no room to decode all of it"
+"""Why a file is incomplete that another folder for temporary files would make complete."""
 
 
 def form_of(file: str, size: int = 0) -> str:
@@ -143,6 +146,8 @@ def _written(file: str, form: str, to: Path, budget: Budget) -> str:
     except TooMuchError as error:
         return f"{error}; the rest was not read"
     except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return FULL
         reason = str(error).partition("\n")[0] or type(error).__name__
         return f"damaged {form} file ({reason}); read up to the damage"
     if form == "sparse":

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
+from tempfile import gettempdir
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import contents, manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, ReportBytes, TooMuchError
-from raydoctor.capture.decode import BINARY, decode, form_of, text_of
+from raydoctor.capture.decode import BINARY, FULL, decode, form_of, text_of
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
@@ -32,7 +33,7 @@ from raydoctor.capture.layout import (
     source_of,
 )
 from raydoctor.model import paste
-from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.errors import NO_ROOM, RaydoctorError
 from raydoctor.model.text import join_names
 from raydoctor.model.values import CONSOLES, Gap, Source
 
@@ -70,6 +71,7 @@ _TEXT_SUFFIXES = frozenset(
 )
 _MOST_UNNAMED = 500
 """Files of one tree whose names say nothing and whose first bytes are looked at."""
+_MORE_ROOM = "Set TMPDIR to a folder with room."
 _NOT_TEXT = "Copy the file again from the node where Ray wrote it."
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
@@ -215,11 +217,22 @@ def open_capture(  # noqa: PLR0913 - each has a default
         _split_pastes(capture)
         _take_apart(capture, capture.files)
         _rewrite_consoles(capture, capture.files)
+    except OSError as error:
+        capture.close()
+        raise _unprepared(error) from error
     except BaseException:
         capture.close()
         raise
     capture.seconds = time.monotonic() - began
     return capture
+
+
+def _unprepared(error: OSError) -> Exception:
+    """The error of a capture that cannot be copied or decoded into the temporary folder."""
+    if error.errno not in NO_ROOM:
+        return error
+    why = f"cannot prepare the capture in {gettempdir()}: {error.strerror}"
+    return RaydoctorError(why, _MORE_ROOM)
 
 
 def _open(path: str | None, report: ReportBytes, wanted: str, owner: int | None) -> Capture:
@@ -619,10 +632,13 @@ def add_driver_log(capture: Capture, name: str, file: str = "") -> None:
     Raises RaydoctorError where it cannot be read.
     """
     known = set(capture.files)
-    _add_driver_log(capture, name, file or name)
-    _decode(capture, set(capture.files) - known)
-    _take_apart(capture, set(capture.files) - known)
-    _rewrite_consoles(capture, set(capture.files) - known)
+    try:
+        _add_driver_log(capture, name, file or name)
+        _decode(capture, set(capture.files) - known)
+        _take_apart(capture, set(capture.files) - known)
+        _rewrite_consoles(capture, set(capture.files) - known)
+    except OSError as error:
+        raise _unprepared(error) from error
 
 
 def add_driver_output(capture: Capture, shown: str, stream: IO[bytes], pid: int, most: int) -> None:
@@ -707,7 +723,7 @@ def _decode(capture: Capture, sources: Iterable[Source] | None = None) -> None:
         capture.budget.allow(source.size)
         capture.budget.limit_to_room(target.parent)
         if why := decode(capture.files[source], form, target, capture.budget):
-            capture.gaps.append(Gap(source.path, why, _NOT_TEXT))
+            capture.gaps.append(Gap(source.path, why, _MORE_ROOM if why == FULL else _NOT_TEXT))
         if target.exists():
             now = replace(source, size=target.stat().st_size)
             replaced[source] = (now, str(target))
@@ -816,4 +832,4 @@ def _rewrite_consoles(capture: Capture, sources: Iterable[Source]) -> None:
     except (OSError, RaydoctorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         why = f"cannot be prepared for reading: {reason}"
-        capture.gaps.append(Gap("the driver's output", why, "Set TMPDIR to a folder with room."))
+        capture.gaps.append(Gap("the driver's output", why, _MORE_ROOM))

@@ -62,10 +62,12 @@ class OutputPlace:
                 os.unlink(fresh, dir_fd=self.folder)
 
         try:
-            with done_if_ended(unlink), open(file, "wb") as out:
-                yield out
-                out.flush()
-                os.fchmod(file, mode)
+            with done_if_ended(unlink):
+                with open(file, "wb") as out:
+                    yield out
+                    out.flush()
+                    os.fchmod(file, mode)
+                # Only now: a file system of another machine may report a full disk when a file is closed.
                 os.replace(fresh, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         except BaseException:
             unlink()

@@ -6,7 +6,6 @@ complete, 1 something found, 2 could not run, 3 nothing found but evidence is mi
 
 from __future__ import annotations
 
-import errno
 import gc
 import os
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.errors import NO_ROOM, RaydoctorError
 from raydoctor.model.text import one_line, printable
 from raydoctor.model.version import __version__
 
@@ -39,7 +38,6 @@ CANNOT_RUN = 2
 _INTERRUPTED = 130
 _COMPLETE = "_RAYDOCTOR_COMPLETE"
 """The variable with which a shell asks for completions."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
 
@@ -113,7 +111,7 @@ def execute(arguments: list[str], invoke: Callable[[list[str]], int] | None = No
         _forget_stdout()
         code = 0
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             _forget_stdout()
             hint = (
                 "Free some space, or send the output elsewhere (-o FILE where the command has it)."

@@ -11,8 +11,10 @@ import tempfile
 from raydoctor.capture import outputs, owners
 from raydoctor.model.errors import RaydoctorError
 
+_OTHER_FILE = "Choose another file with -o."
 
-def write_atomically(path: str, text: str) -> None:
+
+def write_atomically(path: str, text: str, hint: str = _OTHER_FILE) -> None:
     """Write text to a file, in one step for other processes.
 
     Raises RaydoctorError if the file cannot be written; an existing file then stays unchanged.
@@ -29,12 +31,8 @@ def write_atomically(path: str, text: str) -> None:
             with place.replaced(place.mode()) as out:
                 out.write(data)
     except (OSError, ValueError) as error:
-        raise _refused(path, error) from None
-
-
-def _refused(path: str, error: Exception) -> RaydoctorError:
-    why = getattr(error, "strerror", None) or str(error)
-    return RaydoctorError(f"cannot write {path}: {why}", "Choose another file with -o.")
+        why = getattr(error, "strerror", None) or str(error)
+        raise RaydoctorError(f"cannot write {path}: {why}", hint) from None
 
 
 # ---------------------------------------------------------------- the browser

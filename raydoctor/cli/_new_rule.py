@@ -31,10 +31,8 @@ def write(name: str, folder: str) -> str:
         os.makedirs(owners.output_path(folder), exist_ok=True)
         if os.path.lexists(path):
             raise RaydoctorError(f"{path} exists already", "Give the rule another name.")
-        with outputs.place(path) as place:
-            new = place.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            with open(new, "w", encoding="utf-8") as file:
-                file.write(text)
+        with outputs.place(path) as place, place.replaced(place.mode()) as file:
+            file.write(text.encode())
     except OSError as error:
         raise RaydoctorError(
             f"cannot write {path}: {error.strerror}", "Give another folder with --dir."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -288,11 +289,18 @@ def _append(path: str, text: bytes) -> str:
     """Append to a regular file, if it does not grow too large; the problem, or nothing. Raises OSError."""
     # Opening a pipe without a reader would wait for one.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
-    with open(os.open(path, flags, 0o644), "ab") as summary:
+    why = os.strerror(errno.ENOSPC)
+    with open(os.open(path, flags, 0o644), "ab", buffering=0) as summary:
         status = os.fstat(summary.fileno())
         if not stat.S_ISREG(status.st_mode):
             return f"{path} is not a regular file"
         if status.st_size + len(text) > _SUMMARY:
             return f"the summary would have more than {_SUMMARY:,} bytes"
-        summary.write(text)
+        try:
+            is_whole = summary.write(text) == len(text)
+        except OSError as error:
+            is_whole, why = False, error.strerror or str(error)
+        if not is_whole:
+            os.ftruncate(summary.fileno(), status.st_size)
+            return f"{path}: {why}"
     return ""

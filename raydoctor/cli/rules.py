@@ -183,7 +183,7 @@ def pages(target: str, folder: str | None, verbose: bool) -> int:
         ) from None
     written = list(rule_pages.pages(plugins.catalogue(folder).rules))
     for name, text in written:
-        write_atomically(os.path.join(target, name), text)
+        write_atomically(os.path.join(target, name), text, "Choose another folder.")
     click.echo(f"{len(written)} pages written to {target}")
     return 0
 

@@ -18,7 +18,7 @@ import click
 from raydoctor.capture import outputs, owners
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
-from raydoctor.model.text import cut, join_names, printable
+from raydoctor.model.text import cut, join_names, printable, size
 
 if TYPE_CHECKING:
     from raydoctor.act.run.supervise import Driver, WaitEnd
@@ -145,6 +145,9 @@ def _run(run_options: _RunOptions) -> tuple[int, bool, Driver | None]:
                 if event.why == "ended" and not driver.code:
                     _print_left(driver, driver.clear(run_options.grace))
                     log = _written(stream, run_options.path)
+                    if lack := _lack(driver):
+                        options.note(f"the log {lack}")
+                        return 0, True, driver
                     _tried(lambda: _report_caught(driver, run_options, log), run_options)
                     return 0, True, driver
                 capture = _failed(driver, event, run_options)
@@ -175,6 +178,13 @@ def _unexplained(driver: Driver, event: WaitEnd, doing: str) -> Gap:
         f"it {_unended(event)}, and nothing of what was collected is known to hang{doing and f'. {doing}'}",
         "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
     )
+
+
+def _lack(driver: Driver) -> str:
+    """What the log lacks, and why; empty if nothing."""
+    tee = driver.tee
+    missing = f"lacks {size(tee.lacking)} of the driver's output: {tee.problem}"
+    return missing if tee.problem else ""
 
 
 _DOING = 3
@@ -247,7 +257,10 @@ def _failed(driver: Driver, event: WaitEnd, run_options: _RunOptions) -> Capture
         driver.stop(event.number or signal.SIGTERM, run_options.grace)
         options.note(f"the driver has ended: {_code(driver)}")
     _print_left(driver, driver.clear(run_options.grace))
-    options.note(f"the driver's output is in {run_options.path}")
+    lack = _lack(driver)
+    options.note(
+        f"{run_options.path} {lack}" if lack else f"the driver's output is in {run_options.path}"
+    )
     if not driver.sessions and run_options.address is None:
         options.note("no Ray session of the driver was found, so only its output is diagnosed")
     if capture is None:
@@ -425,6 +438,7 @@ def _report(
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli._progress import read_with_progress
     from raydoctor.diagnosis.engine import run
+    from raydoctor.model.values import Gap
     from raydoctor.redact.report import scrub
 
     with capture, read_with_progress(capture):
@@ -442,6 +456,9 @@ def _report(
         (gap,) = scrub((_unexplained(driver, event, doing),), capture.secrets)
     # The driver's cluster is the one meant, and `gap` says how the driver ended.
     others = tuple(each for each in report.gaps if each.about not in ("clusters", "end"))
+    if lack := _lack(driver):
+        hint = "Free space, or name a file on another file system with --log."
+        others = (Gap(run_options.path, lack, hint), *others)
     if report.diagnoses and doing:
         gap = replace(gap, why=doing, hint="", optional=True)
     report = replace(report, gaps=(gap, *others) if doing or not report.diagnoses else others)
@@ -451,19 +468,24 @@ def _report(
 def _emit(report: Report, run_options: _RunOptions) -> None:
     """Print a report to standard error, or to the file that the user named."""
     from raydoctor.cli import diagnose
+    from raydoctor.model.errors import RaydoctorError
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 
     rules = _catalogue(run_options.folder).rules
     if run_options.output is not None:
-        diagnose.emit(
-            report,
-            run_options.form,
-            run_options.output,
-            verbose=run_options.verbose,
-            rules=rules,
-        )
-    elif run_options.form == "text":
+        try:
+            diagnose.emit(
+                report,
+                run_options.form,
+                run_options.output,
+                verbose=run_options.verbose,
+                rules=rules,
+            )
+            return
+        except RaydoctorError as error:  # the cluster is gone, so the report cannot be made again
+            options.note(error.message)
+    if run_options.output is not None or run_options.form == "text":
         terminal.show(
             render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
         )

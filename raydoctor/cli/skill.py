@@ -45,7 +45,7 @@ def command(*, folder: str, verbose: bool) -> int:
             raise RaydoctorError(
                 f"cannot write into {folder}: {error.strerror}", "Name another folder."
             ) from None
-        write_atomically(file, text)
+        write_atomically(file, text, "Name another folder.")
     options.note(f"skill written to {os.path.join(folder, 'SKILL.md')}")
     return 0
 

@@ -87,6 +87,12 @@ class Difference(NamedTuple):
         hidden = any(not gap.get("optional") for gap in self.new_gaps)
         return hidden and bool(self.gone or self.better)
 
+    @property
+    def is_new_unsure(self) -> bool:
+        """Whether a diagnosis may be new only because `a` lacks the evidence for it."""
+        hidden = any(not gap.get("optional") for gap in self.gone_gaps)
+        return hidden and bool(self.new or self.worse)
+
 
 def compare(a: Side, b: Side) -> Difference:
     """The new, gone, worse and better diagnoses in `b`."""

@@ -5,7 +5,6 @@ The format follows from the archive's name: `.tar.gz` (`.tgz`), `.tar.zst`, `.ta
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import tarfile
@@ -19,7 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 from raydoctor.capture import manifest, outputs
 from raydoctor.capture.budget import ReportBytes
-from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.errors import NO_ROOM, RaydoctorError
 from raydoctor.model.values import Gap, Source
 from raydoctor.model.version import __version__
 from raydoctor.observe.processes.redact import Redactor
@@ -83,7 +82,7 @@ def write(
         with outputs.place(target) as place, place.replaced(0o600) as out:
             return write_to(out, kind, bundle, redactor, report)
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_full = error.errno in NO_ROOM
         raise RaydoctorError(
             f"cannot write {target}: {error.strerror or error}", _FULL if is_full else _NO_FOLDER
         ) from None
@@ -125,17 +124,30 @@ def _add_file(archive: _Archive, source: Source, file: str, redactor: Redactor) 
                 changed = os.fstat(stream.fileno()).st_mtime
                 chunks = _chunks(stream, source.size)
                 for chunk in redactor.redact_stream(chunks):
-                    spool.write(chunk)
+                    _spool(spool, chunk)
         except FileNotFoundError:
             return Gap(source.path, "was removed while the capture was written", optional=True)
         except PermissionError:
             return Gap(
                 source.path, "this user has no permission to read it", "sudo raydoctor collect"
             )
+        except OSError as error:
+            return Gap(source.path, f"cannot be read: {error.strerror or error}")
         size = spool.tell()
         spool.seek(0)
         archive.add(source.path.removesuffix(".gz"), spool, size, changed)
     return None
+
+
+def _spool(spool: IO[bytes], chunk: bytes) -> None:
+    """Raises RaydoctorError if the temporary folder has no room, which is no fault of the log."""
+    try:
+        spool.write(chunk)
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot write to {tempfile.gettempdir()}: {error.strerror or error}",
+            "Set TMPDIR to a folder with room.",
+        ) from None
 
 
 def _chunks(stream: IO[bytes], size: int) -> Iterator[bytes]:

@@ -98,11 +98,13 @@ def story_of(capture: Capture, what: str, everything: bool = False) -> Story:
     """
     case = build.read(capture, signals.FACTS).case
     ground = _Ground(capture, case, _clock(case), everything)
+    unread = [gap for gap in capture.gaps if not gap.optional]
     for subject in _subjects(ground, what.strip()):
         story = _story(ground, subject)
         if story.entries:
+            story.gaps += unread
             return story
-    return Story(Entity("unknown", what), known=tuple(_known(case)))
+    return Story(Entity("unknown", what), gaps=unread, known=tuple(_known(case)))
 
 
 def _clock(case: Case) -> NodeClocks:

@@ -21,6 +21,9 @@ _OTHERS = 4
 _UNSURE = (
     "B lacks evidence that A has: a diagnosis may be gone only because its evidence is missing."
 )
+_NEW_UNSURE = (
+    "A lacks evidence that B has: a diagnosis may be new only because A's evidence is missing."
+)
 
 
 # ---------------------------------------------------------------- for people
@@ -37,8 +40,15 @@ def render(difference: Difference, width: int = MAX_WIDTH, verbose: bool = False
     page += _same(difference.same, width)
     page += _unexplained(difference, width, verbose)
     page += _gaps(difference, width, verbose)
-    page += [*paragraph(_UNSURE, width, style="warning"), ()] if difference.unsure else []
+    for sentence in _remarks(difference):
+        page += [*paragraph(sentence, width, style="warning"), ()]
     return page + _sides(difference)
+
+
+def _remarks(difference: Difference) -> list[str]:
+    """What the missing evidence of one side leaves open."""
+    remarks = ((_UNSURE, difference.unsure), (_NEW_UNSURE, difference.is_new_unsure))
+    return [sentence for sentence, is_open in remarks if is_open]
 
 
 def _verdict(difference: Difference) -> str:
@@ -256,7 +266,7 @@ def to_markdown(difference: Difference) -> str:
     parts += _list("Gone errors that no rule explains", map(_quoted, difference.gone_unexplained))
     parts += _list("Evidence that is missing now", map(_missing, difference.new_gaps))
     parts += _list("Evidence that is no longer missing", map(_missing, difference.gone_gaps))
-    parts += [_UNSURE] if difference.unsure else []
+    parts += _remarks(difference)
     names = _names(difference.a.path, difference.b.path)
     sides = zip("AB", names, (difference.a, difference.b), strict=True)
     read = "\n".join(f"- {which}: {code(name)}, {inline(_read(s))}" for which, name, s in sides)

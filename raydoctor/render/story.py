@@ -43,7 +43,7 @@ def unknown(story: Story, width: int) -> Page:
     for kind, found in by_kind.items():
         more = f", … and {len(found) - _KNOWN} more" if len(found) > _KNOWN else ""
         page += paragraph(f"{kind}s: {', '.join(found[:_KNOWN])}{more}", width, indent=2, hang=2)
-    return page
+    return [*page, *_unread(story)]
 
 
 def name(entity: Entity, full: bool = False) -> str:
@@ -105,7 +105,12 @@ def _remarks(story: Story) -> Page:
     if others:
         summary = ", ".join(f"{e.kind} {text.short_id(e.value)} (×{n})" for e, n in others)
         page.append(line(("also named: ", "dim"), summary))
-    return page + [line((f"{each.what}: {each.why}", "warning")) for each in story.gaps]
+    return [*page, *_unread(story)]
+
+
+def _unread(story: Story) -> Page:
+    """What may hide further lines."""
+    return [line((f"{each.what}: {each.why}", "warning")) for each in story.gaps]
 
 
 def to_json(story: Story) -> str:

@@ -6,14 +6,14 @@ on either. Lines for which there is no room are dropped and counted.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import time
 from collections import deque
 from contextlib import suppress
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from raydoctor.model.errors import NO_ROOM
+
 _MOST = 2_000
 """Maximum number of waiting lines."""
 _DISPENSABLE = 20
@@ -80,7 +80,7 @@ class LineWriter:
                 data = data[os.write(self._file, data) :]
                 is_begun = True
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             self.is_full = True
             self.lost += 1
