@@ -17,6 +17,8 @@ from raydoctor.model.values import Event, Source
 _FOREVER = float("inf")
 OUTPUT = "driver.output"
 """Kind of the last line of each process in a driver's output that reports no failure (`read/ending.py`)."""
+LAST_LINE = "worker.last_line"
+"""Kind of the last line of each worker that ended."""
 
 
 class Case:
@@ -37,8 +39,10 @@ class Case:
         self.has_zone = has_zone
         """Whether a record shows the zone of the logs' local times."""
         last = list(endings)
-        self.endings = {event.source: event for event in last if event.kind != OUTPUT}
+        self.endings = {e.source: e for e in last if e.kind not in (OUTPUT, LAST_LINE)}
         """The last output of each driver (`read/ending.py`)."""
+        self.last_lines = [event for event in last if event.kind == LAST_LINE]
+        """The last line that each worker that ended printed, in its own files and in consoles."""
         self.outputs: dict[str, list[Event]] = {}
         """By path: the last line of each process that reports no failure."""
         for event in last:

@@ -35,6 +35,18 @@ def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
     return tuple(links[:most])
 
 
+def printed_last(case: Case, exits: Iterable[WorkerExit]) -> tuple[Link, ...]:
+    """The last line that the first of these workers with any output printed: it may say why it ended."""
+    for exit_ in exits:
+        own = [e for e in case.last_lines if exit_.worker and worker_of(e) == exit_.worker]
+        echoes = [
+            e for e in case.last_lines if e["who"] and e.pid is not None and e.pid == exit_.pid
+        ]
+        for event in own or echoes[: len(echoes) == 1]:
+            return (Link(event, f"the last line that {exit_.noun} printed"),)
+    return ()
+
+
 def exit_subject(exit_: WorkerExit) -> Subject:
     """The worker (or the actor in it) that exited."""
     name = exit_.names[-1] if exit_.names else None

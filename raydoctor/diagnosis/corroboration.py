@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raydoctor.case import Case
+from raydoctor.case.case import LAST_LINE
 from raydoctor.model.values import Event, Finding, Gap
 
 PRINTED = frozenset({"driver", "job-driver", "worker-out", "worker-err"})
@@ -64,7 +65,7 @@ def is_from_before(case: Case, finding: Finding) -> bool:
 
     Such lines are a quotation, or the end of an earlier run in the same file.
     """
-    times = [link.event.at for link in finding.chain]
+    times = [link.event.at for link in finding.chain if link.event.kind != LAST_LINE]
     if not times or None in times or not is_printed_only(finding):
         return False
     written = (e.at for e in case.events if e.at is not None and not _is_printed(e))

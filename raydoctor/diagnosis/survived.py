@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from raydoctor.case import Case, evidence
+from raydoctor.case.case import LAST_LINE
 from raydoctor.case.rule import Rule
 from raydoctor.diagnosis.corroboration import PRINTED
 from raydoctor.model.values import Event, Finding, Gap, Severity
@@ -55,7 +56,7 @@ def lower(
 
 def _is_survived(case: Case, finding: Finding) -> bool:
     """Whether all evidence is above the part of a program's output that shows no failure until its end."""
-    events = [link.event for link in finding.chain]
+    events = [link.event for link in finding.chain if link.event.kind != LAST_LINE]
     return bool(events) and all(_is_above_end(case, event) for event in events)
 
 

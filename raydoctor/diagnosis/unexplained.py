@@ -66,7 +66,9 @@ _NOT_ERRORS = (
     "Actor with class name: '",  # a warning about restarts with large arguments: Data and Train cause it
     # A second, healthy cluster on the machine (2.60).
     "An exception occurred while starting the metrics server.",
-    "Agent port #",  # is in use: only jobs submitted to this node fail, and `job-pending` reports these
+    # An agent's port is in use: only jobs submitted to this node fail, and `job-pending` reports these.
+    "Agent port #",
+    "Failed to start HTTP server with exception: [Errno 98]",
     # Without an effect on programs.
     "Failed to establish connection to the event+metrics exporter agent.",
     "Failed to establish connection to the metrics exporter agent.",
@@ -556,6 +558,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
             or (accounted.has_failure_of(event.source) and _ANNOUNCEMENTS.match(says(event)))
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
+            or _is_raised_after(case, event, accounted)
             or accounted.is_near(event)
         ):
             yield event
@@ -601,6 +604,17 @@ def _deciding(case: Case, symptoms: set[str], accounted: _Accounted) -> Iterator
             or id(event) in used
         ):
             yield event
+
+
+def _is_raised_after(case: Case, event: Event, accounted: _Accounted) -> bool:
+    """Whether the exception ended the program and is chained to one that a diagnosis shows."""
+    end = case.endings.get(event.source)
+    if event.kind != TRACEBACK.kind or end is None or end["ended_by"] != "traceback":
+        return False
+    last = end.line + end.text.count("\n")
+    return end.line <= event.line <= last and any(
+        e.source is event.source and end.line <= e.line < event.line for e in accounted.events
+    )
 
 
 class _Recognised:
@@ -658,6 +672,12 @@ def says(event: Event) -> str:
 
 
 def _raised(event: Event) -> str:
+    """The exception below the last frame: lines of the program may follow it."""
+    below = event.message
+    for frame in _FRAME.finditer(event.message):
+        below = event.message[frame.end() :]
+    if first := _RAISED.search(below) if below is not event.message else None:
+        return first["raised"]
     found = _RAISED.findall(event.message)
     return str(found[-1]) if len(found) > 1 or (found and "Traceback" not in found[-1]) else ""
 

@@ -95,9 +95,8 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     names = {worker: ran for other in others for worker, ran in other.names.items()}
     names = {worker: ran for worker, ran in names.items() if worker in dead}
     names.update(_names(_outputs(files, dead | _raised_in(events, files))))
-    endings = in_order(ending.read(files, own.gaps)) + [
-        e for other in others for e in other.endings
-    ]
+    endings = in_order([*ending.read(files, own.gaps), *ending.of_workers(files, dead)])
+    endings += [e for other in others for e in other.endings]
     gaps = [*own.gaps, *(gap for other in others for gap in other.gaps)]
     gaps += _missing_logs(sources, events)
     # Text of another cluster in a program's output leaves Ray's own logs complete.
@@ -125,8 +124,9 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     files = capture.files
     own = _read(capture, list(signals))
     own.events += in_order(dumps.read(files, own.events, own.clock, own.gaps))
-    endings = in_order(ending.read(files, own.gaps))
-    names = _names(_outputs(files, _dead(own.events) | _raised_in(own.events, files)))
+    dead = _dead(own.events)
+    endings = in_order([*ending.read(files, own.gaps), *ending.of_workers(files, dead)])
+    names = _names(_outputs(files, dead | _raised_in(own.events, files)))
     names.update(_names(islice(_outputs(files), _MOST_NAMES)))
     return NodeReading(
         tuple(sorted(own.events, key=order)),

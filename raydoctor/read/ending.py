@@ -6,7 +6,7 @@ first frame is the module's. A traceback that was caught and printed begins in t
 (`traceback.print_exc`, `logging.exception`), or the program continues.
 
 Apart from that, the last line of each process that reports no failure shows which processes continued
-after an earlier line.
+after an earlier line. The last line of each worker, whatever it reports, may say why the worker ended.
 
 An excerpt may end with a traceback whose beginning or end is cut off, or that was caught: later output is
 not shown.
@@ -22,11 +22,12 @@ one that an exception ended counts where no exception ended the unprefixed progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from raydoctor.case.case import OUTPUT
+from raydoctor.case.case import LAST_LINE, OUTPUT
 from raydoctor.case.signals import ELSEWHERE
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import CONSOLES, Event, Gap, Source
@@ -187,13 +188,59 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
             fields["is_result"] = "1" if _RESULT.search(quiet[-1].text[:_INSPECTED]) else ""
         level = "E" if shown[-1].is_error else ""
         yield Event(KIND, source, number, shown[0].offset, text, text, level=level, fields=fields)
-    for writer, line in _last_outputs(with_workers, block):
+    last = [(OUTPUT, *each) for each in _last_outputs(with_workers, block)]
+    for writer, lines in with_workers.items():
+        words = [line for line in lines if writer and _is_words(line.text)]
+        last += [(LAST_LINE, writer, line) for line in words[-1:]]
+    for kind, writer, line in last:
         number = first and first + data.count(b"\n", 0, line.offset - begin)
         who, _, pid = writer.rpartition(" ")
         yield Event(
-            OUTPUT, source, number, line.offset, line.text, line.text,
+            kind, source, number, line.offset, line.text, line.text,
             pid=int(pid) if pid.isdecimal() and len(pid) < 11 else None, fields={"who": who},
         )  # fmt: skip
+
+
+_TAIL_OF_WORKER = 8 << 10
+
+
+def of_workers(files: dict[Source, str], workers: Collection[str]) -> Iterator[Event]:
+    """The last line that each of these workers printed itself: of its `.err`, or else of its `.out`."""
+    found: set[str] = set()
+    outputs = [
+        (source.role != "worker-err", source.path, source, file)
+        for source, file in files.items()
+        if source.role in ("worker-err", "worker-out")
+    ]
+    for _, _, source, file in sorted(outputs, key=lambda each: each[:2]):
+        ours = {e.value for e in source.entities if e.kind == "worker" and e.value in workers}
+        if ours and not ours & found:
+            with suppress(OSError):
+                lines = list(_last_line(source, file))
+                found |= ours if lines else set()
+                yield from lines
+
+
+def _last_line(source: Source, file: str) -> Iterator[Event]:
+    with open(file, "rb") as stream:
+        size = stream.seek(0, 2)
+        begin = max(0, size - _TAIL_OF_WORKER)
+        stream.seek(begin)
+        data = stream.read(_TAIL_OF_WORKER)
+        offset, own = begin, None
+        for raw in data.splitlines(keepends=True):
+            line = parse_line(raw.decode("utf-8", "replace"), source.role)
+            is_whole = offset > begin or begin == 0
+            if is_whole and line.text == line.message and _is_words(line.text):
+                own = (offset, line.text)
+            offset += len(raw)
+        if own and size <= _COUNTED:
+            number = _line_number(stream, own[0])
+            yield Event(LAST_LINE, source, number, own[0], own[1], own[1], pid=source.pid)
+
+
+def _is_words(text: str) -> bool:
+    return bool(_WORD.search(text[:_INSPECTED])) and not _is_rays(text)
 
 
 _ERRORS = ("E", "C", "F")

@@ -368,13 +368,17 @@ def assemble(first: LogLine, following: Iterable[str], role: str) -> tuple[str, 
     quotes = first.message.lstrip().startswith(_QUOTING)
     if not (quotes or (first.headed and role in _ONE_WRITER)):
         breaks = (*breaks, _TRACEBACK)
+    is_streamed = False
     for raw in islice(following, MAX_RECORD_LINES - 1):
         if raw[:1] in _MAY_BEGIN_RECORDS or not raw.isascii() or "\x1b" in raw or role == "kernel":
             line = parse_line(raw, role)
             if not _continues(first, line) or line.text.startswith(breaks):
                 break
+            if is_streamed and not line.echo:
+                break
+            is_streamed = bool(line.echo) and first.pid is not None
             text, message = line.text, line.message
-        elif raw.startswith(breaks):
+        elif is_streamed or raw.startswith(breaks):
             break
         else:
             text = message = raw.rstrip("\r\n")

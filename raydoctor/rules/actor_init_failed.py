@@ -384,7 +384,7 @@ def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
 
 def _remedies(case: Case, failure: _Failure) -> tuple[Remedy, ...]:
     raised, name = failure.raised, failure.name or "the actor"
-    if known := imports.remedy(raised) or misuse.in_worker(case, raised):
+    if known := imports.remedy(case, raised) or misuse.in_worker(case, raised):
         return (known,)
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""

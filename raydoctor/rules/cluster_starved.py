@@ -53,6 +53,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve, waiting
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.setup import worker_start
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
@@ -108,9 +109,10 @@ def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
 def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common.
 
-    A console that ends with the warning may show a wait that is still going on.
+    A console that ends with the warning may show a wait that is still going on. Where workers die while they
+    start, tasks wait although resources are free: the autoscaler only guesses who holds them.
     """
-    if "raylet-out" in case.roles:
+    if "raylet-out" in case.roles or worker_start.starts(case, "dead"):
         return
     by_shape = evidence.grouped(waiting.one_role(case.of("request.claimed")), lambda e: e["asked"])
     for shape, logged in by_shape.items():
@@ -333,7 +335,7 @@ def _remedies(holders: list[waiting.DumpedHolder], demand: _Demand) -> tuple[Rem
     actors = [h for h in holders if h.is_actor]
     return (
         *(_fewer(actors, demand) if actors else ()),
-        *((_NESTED_GET,) if holders and not actors else ()),
+        *((_NESTED_GET,) if not actors and (holders or set(demand.needs) != {"CPU"}) else ()),
         Remedy(
             "List all actors that hold resources, including those of other jobs, and end those that are no longer needed",
             waiting.END_ACTORS,
@@ -438,6 +440,13 @@ _IN_GROUP = sample.actor(
 )
 _WAIT = [sample.task(1, "train", {"CPU": 1}), sample.task(2, "train", {"CPU": 1})]
 _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
+
+_DEAD = (
+    "(raylet) [2026-11-21 07:43:08,467 E 183 183] (raylet) worker_pool.cc:554: Some workers of the worker process(577) have not "
+    "registered within the timeout. The process is dead, probably it crashed during start.\n"
+)
+
+_LICENSE = waiting.CLAIMED.sample.replace("1.0}", "0.1, 'license': 1.0}")
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -638,6 +647,18 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
             "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
         },
+    ),
+    console(
+        "a license is short, and the console does not show which tasks hold it",
+        f"(autoscaler +26s) {_LICENSE}\n{_TIMEOUT}",
+        roots=("cluster-starved",),
+        consequences=("get-timeout",),
+        says=("1 license", "nested ray.get"),
+    ),
+    console(
+        "workers die while they start, and the autoscaler guesses that actors hold the CPUs",
+        f"{_DEAD * 2}(autoscaler +26s) {waiting.CLAIMED.sample}\n",
+        roots=("worker-start-crashed",),
     ),
     console(
         "a console ends with the autoscaler's warning",

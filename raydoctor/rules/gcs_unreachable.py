@@ -652,6 +652,12 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
     )  # fmt: skip
 
 
+_LOCAL = ("127.0.0.1", "localhost")
+_HEADS_HERE = (
+    "pgrep -af gcs_server   # the heads on this machine: --gcs_server_port is the port of each",
+)
+
+
 def _reason(host: str, port: str, symmetric: bool) -> str:
     if port and not host:
         return "the address has no host, so the variable for it was empty"
@@ -659,8 +665,8 @@ def _reason(host: str, port: str, symmetric: bool) -> str:
         return "8265 is the dashboard's port, and the GCS usually listens on 6379"
     if port == "10001":
         return "10001 is the port of Ray Client, and the GCS usually listens on 6379"
-    if host in ("127.0.0.1", "localhost"):
-        return "no head runs on this machine or in this container"
+    if host in _LOCAL:
+        return "no GCS listens on that port of this machine or container"
     if symmetric:
         return "the head had not started, or its port is not reachable from this node"
     return "the head has ended or not started, or its port is not reachable from this machine"
@@ -683,6 +689,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         (
             paste.shell("nc -vz {head:address} {port:number}", head=host, port=port or 6379),
             paste.shell("ray health-check --address {head:address}:{port:number}", head=host, port=port or 6379),
+            *(_HEADS_HERE if host in _LOCAL else ()),
         ),
         doc=GCS_DOC,
     )  # fmt: skip

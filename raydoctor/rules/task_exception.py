@@ -506,19 +506,20 @@ def _finding(
     best = group.all[0]
     misused = misuse.in_worker(case, best.failure.raised)
     lost = _lost_state(case, kind, best.failure)
+    general = _remedies(
+        function,
+        kind,
+        best.failure,
+        is_known=bool(misused),
+        is_retried=bool(before or group.retried),
+    )
     advice = (
         *((_restore(function, lost),) if lost else ()),
         *((_repeatable(function, before[0]),) if before and _finds_remains(best) else ()),
         *((misused,) if misused else ()),
         *_left_behind(case, function, best.failure),
         *filter(None, (misuse.of_module(best.failure.raised),)),
-        *_remedies(
-            function,
-            kind,
-            best.failure,
-            is_known=bool(misused),
-            is_retried=bool(before or group.retried),
-        ),
+        *((install,) if (install := imports.remedy(case, best.failure.raised)) else general),
     )
     return Finding(
         _headline(function, kind, group, before),
@@ -664,9 +665,6 @@ def _remedies(
 ) -> Iterator[Remedy]:
     """`is_known`: a property of Ray leads to the exception, and its remedy comes first."""
     place = failure.raised.place if failure.raised else None
-    if install := imports.remedy(failure.raised):
-        yield install
-        return
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task and not is_retried:
         yield Remedy(
@@ -906,11 +904,32 @@ _READS = _surfaced(
     'open("data/x.csv")', "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'"
 )
 
+_BY_REFERENCE = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(ModuleNotFoundError): ray::score() (pid=389, ip=10.0.0.2)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 469, in subimport\n    __import__(name)\n'
+    "ModuleNotFoundError: No module named 'textclean'\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "an exception raised from another one",
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         says=("CorruptShardError", "read_header() (shards.py:35)", "JSONDecodeError"),
+    ),
+    Example(
+        "the driver has a module that its working_dir leaves out",
+        {
+            "driver.log": _BY_REFERENCE,
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+            "logs/runtime_env_agent.log": _UPLOADED,
+        },
+        says=("textclean", "git check-ignore -v textclean.py", "excludes"),
+    ),
+    Example(
+        "the driver has a module, and sends no folder",
+        {"driver.log": _BY_REFERENCE, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        says=("Send textclean to the workers",),
     ),
     console(
         "an engine logs that it cannot import a package, and the head of the traceback is lost",

@@ -106,6 +106,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     ]
     crashed = evidence.attempts_covered(case, exits)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
+    links += evidence.printed_last(case, exits)
     return Finding(
         f"{ended.workers(exits)} {how}{evidence.recovery(case, exits)}",
         tuple(links),

@@ -204,6 +204,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         links[0] = Link(links[0].event, shows)
     final = _final_failure(case, exits)
     links += [Link(*final)] if final else []
+    links += evidence.printed_last(case, exits)
     peers = tuple(_peers(case, exits))
     why = ", and no log shows why" if ruled_out else ", and the capture does not show why"
     return Finding(
@@ -325,6 +326,15 @@ _RETRIED_ONCE = "".join(
     )
 )
 
+_LICENSE = "solver: no license for feature MESH (4 of 4 in use)"
+_SILENT = {
+    "logs/gcs_server.out": "[2026-11-21 07:34:50,739 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+    f"worker id = {_W}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly "
+    "exits with a connection error code 2. End of file.\n",
+    "logs/raylet.out": "",
+    f"logs/worker-{_W}-01000000-379.out": ":job_id:01000000\n:task_name:solve\nstep 12\n",
+}
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a SIGKILL leaves only Ray's three guesses",
@@ -335,6 +345,14 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "a library prints why, and calls _exit",
+        {
+            **_SILENT,
+            f"logs/worker-{_W}-01000000-379.err": f":job_id:01000000\n:task_name:solve\n{_LICENSE}\n:task_name:solve\n",
+        },
+        says=("solve (pid 379)",),
     ),
     Example(
         "the log of the caller, which retried the task once",

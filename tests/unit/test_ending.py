@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import raydoctor
-from raydoctor.case.case import OUTPUT
+from raydoctor.case.case import LAST_LINE, OUTPUT
+from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
 
@@ -95,7 +96,29 @@ def test_a_paste_may_begin_within_the_traceback(tmp_path: Path) -> None:
 def test_rays_own_lines_are_no_output(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text(RAYS_NOISE)
     events = ending.read({Source("driver.log", "driver"): str(tmp_path / "driver.log")}, [])
-    assert [(e.kind, e.message) for e in events] == [(OUTPUT, "bye")]
+    assert [(e.kind, e.message) for e in events] == [(OUTPUT, "bye"), (LAST_LINE, "bye")]
+
+
+@pytest.mark.parametrize(
+    ("err", "out", "last"),
+    [
+        ("no license\n:task_name:f\n", "step 1\n", "no license"),
+        ("[2026-11-21 10:57:30,000 C 12 12] a.cc:1: bad\n\n---\n", "step 1\nstep 2", "step 2"),
+        (f"{'x' * 9000} license\n", "step 1\n", "step 1"),
+        (":job_id:01000000\n", "", None),
+    ],
+    ids=["its own", "Ray's", "longer than the tail", "none"],
+)
+def test_the_last_line_of_a_worker(tmp_path: Path, err: str, out: str, last: str | None) -> None:
+    files: dict[Source, str] = {}
+    for worker in ("a" * 56, "b" * 56):
+        for role, text in (("worker-out", out), ("worker-err", err)):
+            path = tmp_path / f"worker-{worker}.{role[-3:]}"
+            path.write_text(text)
+            source = Source(path.name, role, entities=(Entity("worker", worker),), pid=12)
+            files[source] = str(path)
+    found = [event.text for event in ending.of_workers(files, {"a" * 56})]
+    assert found == ([last] if last else [])
 
 
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:

@@ -270,6 +270,16 @@ def test_a_pushed_message_goes_on_behind_its_own_prefix() -> None:
     assert whole("(raylet) a", *lines, role="driver") == "a\nb\nc"
 
 
+def test_a_worker_s_streamed_record_ends_where_its_prefix_does() -> None:
+    """A message that a raylet pushes has only one prefix, also behind an equal one."""
+    trace = "Traceback (most recent call last):"
+    lines = (f"(a pid=1) {trace}", "(a pid=1) ValueError: x", "RuntimeError: the driver's")
+    assert whole("(a pid=1) E", *lines, role="driver") == f"E\n{trace}\nValueError: x"
+    assert (
+        whole("(raylet) a", "(raylet) b:", "ValueError: x", role="driver") == "a\nb:\nValueError: x"
+    )
+
+
 def test_a_new_pushed_message_is_a_record_of_its_own() -> None:
     died = (
         "(raylet) A worker died or was killed while executing a task by an unexpected system error."

@@ -23,6 +23,15 @@ def test_the_caller_s_log_shows_that_no_retry_is_left() -> None:
     assert "python-core-driver" in diagnosis.chain[-1].event.source.path
 
 
+def test_the_last_line_of_the_worker_is_evidence() -> None:
+    """Of its `.err`, without Ray's own lines; a library may print there why it ends the process."""
+    (diagnosis,) = _report(worker_vanished.EXAMPLES, "a library prints why").diagnoses
+    last = diagnosis.chain[-1]
+    assert last.shows == "the last line that solve (pid 379) printed"
+    assert last.event.text == "solver: no license for feature MESH (4 of 4 in use)"
+    assert (last.event.source.role, last.event.line) == ("worker-err", 3)
+
+
 @pytest.mark.parametrize(
     ("words", "fail_on", "code"),
     [

@@ -83,6 +83,11 @@ LONG = 60.0
 _STEPS = {"_clonevirtualenv.py": "the creation of the virtual environment"}
 
 
+def uses_working_dir(case: Case) -> bool:
+    """Whether an agent builds an environment with the files of a working_dir."""
+    return any('"working_dir"' in event["env"] for event in case.of(BEGUN.kind))
+
+
 @dataclass(slots=True)
 class Build:
     """A setup that has begun and not ended."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from raydoctor.case import Case
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Remedy
+from raydoctor.rules.shared.setup import builds
 from raydoctor.rules.shared.traceback import Raised
 
 MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
@@ -14,12 +16,34 @@ _UNPICKLES = "ray/cloudpickle/"
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 
 
-def remedy(raised: Raised | None) -> Remedy | None:
+def remedy(case: Case, raised: Raised | None) -> Remedy | None:
     """For an exception about a module that the worker could not import."""
     if raised is None or not (found := MISSING.search(raised.message)):
         return None
     place = raised.place
-    return install(found["module"], of_driver=bool(place and _UNPICKLES in place.file))
+    of_driver = bool(place and _UNPICKLES in place.file)
+    if of_driver and builds.uses_working_dir(case):
+        return _left_out(found["module"].partition(".")[0])
+    return install(found["module"], of_driver=of_driver)
+
+
+def _left_out(package: str) -> Remedy:
+    return Remedy(
+        f"Check why working_dir does not give {package} to the workers: the driver has imported it. Ray leaves out "
+        "files that .gitignore or .rayignore lists, and those in excludes",
+        (
+            paste.shell(
+                "git check-ignore -v {module:path} {package:path}   # in working_dir, whose top folder must hold one of them. Print the excludes as well",
+                module=f"{package}.py",
+                package=package,
+            ),
+            paste.python(
+                'ray.init(runtime_env={{"pip": [PACKAGE]}})   # if {package} is not your own module. PACKAGE: the PyPI package that contains it',
+                package=package,
+            ),
+        ),
+        doc=_DOC,
+    )
 
 
 def install(module: str, *, of_driver: bool = False) -> Remedy:

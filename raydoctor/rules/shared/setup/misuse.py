@@ -119,7 +119,7 @@ def _file(case: Case, raised: Raised) -> Remedy | None:
     found = _RELATIVE.match(raised.message)
     if found is None:
         return None
-    if any('"working_dir"' in event["env"] for event in case.of(builds.BEGUN.kind)):
+    if builds.uses_working_dir(case):
         return Remedy(
             f"Make sure that Ray uploads {found['path']} with working_dir: it leaves out files that .gitignore "
             "or .rayignore lists, and those in excludes",
