@@ -377,6 +377,8 @@ TRACEBACK = Signal(
 Rules read what they need from the event's message."""
 TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 """Also those of other processes that a driver's output repeats."""
+HYDRA = "Error executing job with overrides: "
+"""Above the uncaught exception of a program that hydra starts; hydra leaves out its own frames."""
 ELSEWHERE = (
     *("See root cause above.", "See stack trace for root cause."),
     "See stack trace above for the actual cause.",

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from raydoctor.case.case import LAST_LINE, OUTPUT
-from raydoctor.case.signals import ELSEWHERE
+from raydoctor.case.signals import ELSEWHERE, HYDRA
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import CONSOLES, Event, Gap, Source
 from raydoctor.read.records import parse_line
@@ -65,8 +65,6 @@ _AT_EXIT = pattern(
     r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\("
     r"|torch/distributed/elastic/\S+\.py:\d+\] "
 )
-_HYDRA = "Error executing job with overrides: "
-"""Above the uncaught exception of a program that hydra starts; hydra leaves out its own frames."""
 _OF_CHILD = (
     "subprocess.CalledProcessError: Command ",
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
@@ -446,7 +444,7 @@ def _last_traceback(own: list[_Own], is_cut: bool, is_uncaught: bool = False) ->
     if not starts:
         return []
     first = starts[-1]
-    is_hydras = first > 0 and own[first - 1].text.startswith(_HYDRA)
+    is_hydras = first > 0 and own[first - 1].text.startswith(HYDRA)
     if not _ends_with(own[first:], is_cut, is_uncaught or is_hydras):
         return []
     for start in reversed(starts[:-1]):

@@ -44,7 +44,7 @@ from itertools import chain, pairwise
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
-from raydoctor.case.signals import JOB_STARTED
+from raydoctor.case.signals import HYDRA, JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -311,15 +311,15 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
     """A program that its own exception ended, unless another finding already accounts for it."""
     raised = exception_at_end(ending)
     if raised is None or raised.name in NO_FAILURES:
-        return None
+        is_hydras = raised is None and ending.text.startswith(HYDRA) and ending.source.is_excerpt
+        return _of_hydra(case, ending) if is_hydras and not case.accounted else None
     if raised.is_rays_own:
         return _of_rays_own(case, ending, raised)
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
     is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
-    if any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_known):
-        return None
-    if _is_retried(case, ending):
+    is_told = any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_known)
+    if is_told or _is_retried(case, ending):
         return None
     if raised.is_elsewhere:
         return _of_other_process(case, ending, raised)
@@ -343,6 +343,23 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
+
+
+def _of_hydra(case: Case, ending: Event) -> Finding:
+    """A program of hydra's whose console ends above the exception."""
+    return Finding(
+        "The driver program ended with an exception that the console cut off",
+        (Link(ending, "hydra reports that the program failed, and the console ends above the traceback"),),
+        explains=(program(ending),),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Read the traceback below this line in the program's output, with hydra's frames",
+                ("export HYDRA_FULL_ERROR=1   # before the program starts",),
+            ),
+        ),
+        covers=tuple(_inside(case, ending)),
+    )  # fmt: skip
 
 
 def _of_rays_own(case: Case, ending: Event, raised: Raised) -> Finding | None:
@@ -1037,5 +1054,15 @@ EXAMPLES: tuple[Example, ...] = (
         "ray.exceptions.ActorHandleNotFoundError: ActorHandle objects are not valid across Ray sessions.\n",
         says=("ActorHandleNotFoundError: ActorHandle objects are not valid",),
         severity="warning",
+    ),
+    console(
+        "a console that ends with hydra's report of a failure",
+        f"(WorkerDict pid=51) /usr/bin/ld: cannot find -lcudart\n{HYDRA}['trainer.epochs=3', 'data.path=/d",
+        says=("an exception that the console cut off", "HYDRA_FULL_ERROR"),
+        severity="warning",
+    ),
+    console(
+        "a program that goes on below such a line",
+        f"{HYDRA}['trainer.epochs=3']\nnext trial\n",
     ),
 )

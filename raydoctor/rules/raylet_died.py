@@ -599,6 +599,16 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=("raylet",),
     ),
+    console(
+        "a paste that begins within the header of a raylet's failed check on Windows",
+        "(raylet.exe) dlmalloc.cc:129:  Check failed: *handle != nullptr CreateFileMapping() failed. GetLastError() = 1450\n"
+        "[2026-11-21 07:44:10,270 I 338 496] (raylet.exe) store.cc:245: at capacity\n",
+        says=("a check failed: *handle != nullptr CreateFileMapping() failed",),
+    ),
+    console(
+        "a task that quotes it",
+        "(audit pid=12) (raylet) dlmalloc.cc:129:  Check failed: *handle != nullptr\n",
+    ),
     Example(
         "the end of a raylet's log, with a failed check",
         {

@@ -571,6 +571,16 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
     ),
     console(
+        "a console shows only the first line of Python's report",
+        "(WorkerDict pid=412, ip=10.0.0.7) Fatal Python error: Aborted\n(WorkerDict pid=412, ip=10.0.0.7) \n"
+        'Traceback (most recent call last):\n  File "/app/main.py", line 153, in main\n    ray.get(task)\n',
+        says=("WorkerDict (pid 412) crashed: SIGABRT",),
+    ),
+    console(
+        "a task prints such a line, and goes on",
+        "(audit pid=12) Fatal Python error: Aborted\n(audit pid=12) 3 of 9 reports read\n",
+    ),
+    console(
         "the list of modules is cut off",
         '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
         "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, google._upb._mess\n",

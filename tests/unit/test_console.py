@@ -287,6 +287,64 @@ def test_drawn_tracebacks_become_pythons() -> None:
     assert shown(rich) == shown(ipython) == [first, frame, last]
 
 
+@pytest.mark.parametrize("cut", ["Tra", "Traceback (most rec", "Traceback (most recent call last)"])
+def test_a_notebooks_traceback_that_a_paste_cuts_off_names_its_exception(cut: str) -> None:
+    heading = f"{'-' * 75}\nStepError                 {cut}"
+    assert shown_lines(*heading.split("\n"))[1:] == [
+        "Traceback (most recent call last):",
+        "StepError",
+    ]
+    if cut.endswith(")"):
+        assert shown_lines(*heading.split("\n"), "Fil")[2:] == ["StepError"]
+    frames = f"{heading}\nCell In[3], line 5\n----> 5 ray.get("
+    if cut.endswith(")"):
+        assert shown_lines(*frames.split("\n"))[1:] == [
+            "Traceback (most recent call last):",
+            '  File "Cell In[3]", line 5, in <module>',
+            "StepError",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "file"),
+    [
+        ("<ipython-input-3-0b22dc> in <module>()", "~/lib/python3.7/site-packages/ray/worker.py"),
+        ("<ipython-input-3-0b22dc> in <module>", "/venv/ray/worker.py"),
+        (
+            "[<ipython-input-3-0b22dc>](https://localhost:8080/#) in <cell line: 8>()",
+            "[/venv/ray/worker.py](https://localhost:8080/#)",
+        ),
+    ],
+)
+def test_an_older_notebooks_traceback_is_converted(cell: str, file: str) -> None:
+    lines = (
+        "StepError                                 Traceback (most recent call last)",
+        cell, "      1 import ray", "----> 2 ray.init()", "      3 ", "", "4 frames",
+        f"{file} in init(address, num_cpus, logging_level)", "   1382         else:",
+        '-> 1383             raise StepError("no"', "   1384 ", "", "StepError: no",
+    )  # fmt: skip
+    plain = file.partition("](")[0].lstrip("[")
+    assert shown_lines(*lines) == [
+        "Traceback (most recent call last):",
+        '  File "<ipython-input-3-0b22dc>", line 2, in <module>',
+        f'  File "{plain}", line 1383, in init',
+        "StepError: no",
+    ]
+    assert shown_lines(*lines[:-4])[-1] == "StepError"
+
+
+def test_a_table_with_such_a_column_stays() -> None:
+    table = ["StepError     T", "StepError     Traceback lost"]
+    assert shown_lines(table[0], "step 7") == [table[0], "step 7"]
+    assert shown_lines(table[1]) == [table[1]]
+
+
+def test_the_last_line_may_be_one_that_was_cut() -> None:
+    text = f"(f pid=12) {'abcdefg' * 40}"[:240]
+    wrapped = [text[at : at + 80] for at in range(0, 240, 80)]
+    assert rewritten("\n".join(wrapped)) == [text]
+
+
 def test_lines_cut_at_the_last_column_are_joined() -> None:
     text = "\n".join(f"(f pid=1{n}) {'abcdefgh' * 14} number {n}" for n in range(9))
     wrapped = "\n".join(
@@ -788,6 +846,7 @@ def test_the_sentences_of_a_workers_death_are_one_message() -> None:
 def test_frames_without_indentation_and_comma_get_it() -> None:
     frames = ('File "/app/a.py", line 9 in step', 'File "/app/a.py", line 7 in run')
     assert shown_lines(*frames) == [f"  {frame}" for frame in frames]
+    assert shown_lines(*(f" {frame}" for frame in frames)) == [f"  {frame}" for frame in frames]
 
 
 @pytest.mark.parametrize("before", ["", "(train pid=12) ", "[rank0]: "])
@@ -809,6 +868,14 @@ def test_the_name_of_an_exception_within_which_a_paste_ends_is_completed(before:
 )
 def test_other_ends_of_a_paste_stay(line: str) -> None:
     assert exceptions.completed(line) == line
+
+
+def test_the_daemons_of_windows_are_rays_daemons() -> None:
+    record = "[2026-11-21 07:34:50,739 I 283 293] (raylet{}) store.cc:5: at capacity"
+    assert shown_lines(record.format(".exe")) == [record.format("")]
+    assert shown_lines("(raylet.exe) dlmalloc.cc:129:  Check failed: x") == shown_lines(
+        "(raylet) dlmalloc.cc:129:  Check failed: x"
+    )
 
 
 def test_a_pushed_message_without_its_prefix_is_the_raylets() -> None:

@@ -245,13 +245,16 @@ def _strip_process(found: Stripped) -> bool:
         return _take(found, match.end())
     if len(_PARSED) < _MOST_PARSED and match["gap"] == " " and ", rank=" not in who:
         _PARSED.add(match[0])
-    found.changed |= bool(found.process)
+    is_outer = not found.process
+    found.changed |= not is_outer
     found.process = f"({who}) "
     if rank := _RANK_OF_PROCESS.search(who):
         found.rank = rank["rank"]
     found.text = found.text[match.end() :]
     if who.startswith(("raylet", "gcs_server")) and (place := _PLACE.match(found.text)):
         _take(found, place.end())
+        if is_outer and found.text.lstrip().startswith("Check failed: "):  # always fatal
+            found.level, found.header = found.level or "C", found.header or place[0]
     return True
 
 

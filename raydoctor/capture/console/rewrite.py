@@ -23,6 +23,8 @@ from raydoctor.model.patterns import pattern
 _SAMPLED = 50
 """Lines in which a carriage return at the end shows the line ends of Windows, and an entity a web page."""
 _OF_HTML = pattern(r"&(?:lt|gt|amp|quot|apos|nbsp|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+_OF_WINDOWS = ".exe) "
+_DAEMON_OF_WINDOWS = pattern(r"\((?P<name>raylet|gcs_server)\.exe\)")
 _OPENS_RECORD = frozenset("[{0123456789")
 """First characters of records that may belong to a log of Ray's."""
 _LEAST = 20
@@ -80,6 +82,9 @@ class Rewriter:
             if drawn.convert(line):
                 for each in deinterleaver.add(number, line):
                     self._append(*each, shown)
+        if self._is_alone and drawn.form == "ipython":  # the heading names the exception
+            for each in deinterleaver.add(lines[-1][0], Stripped(drawn.name, changed=True)):
+                self._append(*each, shown)
         for each in deinterleaver.release():
             self._append(*each, shown)
         return shown
@@ -114,12 +119,13 @@ class Rewriter:
 
 
 def _completed(lines: list[Numbered]) -> list[Numbered]:
-    """The lines of a paste, with a name that is cut off at its end."""
+    """The lines of a paste, with a name or a heading completed within which it ends."""
     last = max((n for n, (_, text) in enumerate(lines) if text.strip()), default=None)
     if last is None:
         return lines
     number, text = lines[last]
-    return [*lines[:last], (number, exceptions.completed(text)), *lines[last + 1 :]]
+    text = tracebacks.with_heading(exceptions.completed(text))
+    return [*lines[:last], (number, text), *lines[last + 1 :]]
 
 
 def _plain(raws: list[str], first: int) -> list[str]:
@@ -131,6 +137,8 @@ def _plain(raws: list[str], first: int) -> list[str]:
     if any("\xa0" in raw or "&" in raw for raw in raws[:_SAMPLED]):
         raws = [html.unescape(raw) if _OF_HTML.search(raw) else raw for raw in raws]
         raws = [raw.replace("\xa0", " ") for raw in raws]
+    if any(_OF_WINDOWS in raw for raw in raws[:_SAMPLED]):
+        raws = [_DAEMON_OF_WINDOWS.sub(r"(\g<name>)", raw) for raw in raws]
     return raws
 
 

@@ -151,7 +151,7 @@ _FOLDED_OF = 3
 """One of so many lines is folded in a text that was broken between words."""
 _BARE_FRAME = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
-    r"File \"[^\"\n]{1,400}\", line \d{1,7}(?:,? in\b.{0,200}|,? ?)$"
+    r" ?(?P<frame>File \"[^\"\n]{1,400}\", line \d{1,7}(?:,? in\b.{0,200}|,? ?))$"
 )
 _BELOW = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
@@ -496,7 +496,7 @@ def _is_folded(text: str, below: str, width: int) -> bool:
 
 
 def reindented(lines: list[Numbered]) -> list[Numbered]:
-    """The lines, with the indentation of tracebacks restored where a web page or a chat removed all of it."""
+    """The lines, with the indentation of tracebacks restored where a web page or a chat removed it."""
     if not any(_FRAME_OF_FLAT in text or _TYPED_FRAME in text for _, text in lines):
         return lines
     result: list[Numbered] = []
@@ -505,7 +505,7 @@ def reindented(lines: list[Numbered]) -> list[Numbered]:
         text = raw.translate(_TYPED_QUOTES) if _TYPED_FRAME in raw else raw
         match = _BARE_FRAME.match(text)
         if match:
-            text = f"{match['prefix']}  {text[match.end('prefix') :]}"
+            text = f"{match['prefix']}  {match['frame']}"
             below = _BELOW_FRAME
         elif below and (line := _BELOW.match(text)):
             text = f"{line['prefix']}    {text[line.end('prefix') :]}"
@@ -554,7 +554,7 @@ def _is_wrapped(texts: list[str], width: int, count: int) -> bool:
     """Whether lines of the full width continue in the next: they end within a word and look different."""
     full = [
         (text, below)
-        for text, below in pairwise(texts)
+        for text, below in pairwise([*texts, ""])
         if len(text) == width and text[-1] not in _RULED
     ]
     if len(full) < max(3, min(count, len(texts)) // 50):

@@ -17,6 +17,7 @@ from raydoctor.model.patterns import pattern
 Placed = tuple[int, Stripped]
 """A line and its number in the original."""
 BEGIN = "Traceback (most recent call last):"
+_BEGINS = BEGIN[:-1]
 _ANNOUNCED = pattern(
     r"(?P<head>.{0,300}\b(?:hit|got|met|caught|encountered|raised) an? (?:\w{1,20} )?(?:exception|error):) "
     r"Traceback \(most recent call last\):"
@@ -28,13 +29,22 @@ _RICH_FRAME = pattern(
     r"\s{0,80}(?:❱ )?(?P<file>[/~<.\w][^:\n]{0,400}):(?P<line>\d{1,7}) in (?P<function>\S+)"
 )
 _IPYTHON = pattern(
-    r"\s*[A-Z]\w{2,80}(?:\(\w{1,80}\))?\s{2,}Traceback \(most recent call last\)\s*$"
+    r"\s*(?P<name>[A-Z]\w{2,80}(?:\(\w{1,80}\))?)\s{2,}(?P<begin>T[a-z]{0,9}(?: \([a-z ]{0,21}\)?)?)\s*$"
 )
+"""The heading, within which a paste may end."""
 _IPYTHON_FRAME = pattern(
     r"\s*(?:File (?P<file>\S+):(?P<line>\d{1,7}), in (?P<function>[\w<>.]+)"
-    r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\]|<ipython-input-[\w-]+>)"
-    r"(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
+    r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\])(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
 )
+_OLD_FRAME = pattern(
+    r"(?P<file>(?:[~/.]|[A-Za-z]:\\)[^\s:()]{1,400}|<ipython-input-[\w-]+>) in "
+    r"(?P<function>[\w<>.]{1,200}|<cell line: \d{1,7}>)(?:\(.*)?$"
+)
+"""IPython 7 and Colab: the line's number is only at the arrow below."""
+_COLAB_LINK = pattern(r"\[(?P<text>[^\[\]\n]{1,400})\]\(https?://localhost:\d{1,5}/#\)")
+_ARROW = pattern(r"-{1,8}> ?(?P<line>\d{1,7})\b")
+_FRAMES = pattern(r"\d{1,4} frames$")
+_OF_FRAME = "File "
 _IPYTHON_SOURCE = pattern(r"\s*(?:-+> ?)?\d{1,7}(?: .*)?$")
 _FRAME = pattern(r'  File "[^"\n]{1,400}", line \d{1,7}, in ')
 _FIRST_LINES = 20
@@ -114,6 +124,17 @@ def unlinked(text: str) -> str:
     return text
 
 
+def with_heading(text: str) -> str:
+    """The last line of a paste, with the heading of a notebook's traceback completed within which it ends."""
+    match = _IPYTHON.match(text)
+    is_cut = (
+        match is not None
+        and len(match["begin"]) < len(_BEGINS)
+        and _BEGINS.startswith(match["begin"])
+    )
+    return f"{match['name']}    {_BEGINS}" if match and is_cut else text
+
+
 def announcement(line: Stripped) -> Stripped | None:
     """The message in front of a traceback that begins in the same line; `line` keeps the traceback."""
     match = _ANNOUNCED.fullmatch(line.text)
@@ -130,14 +151,18 @@ class DrawnTracebacks:
     def __init__(self) -> None:
         self.form = ""
         """`rich` or `ipython` inside a drawn traceback, otherwise empty."""
+        self.name = ""
+        """The exception that the heading of IPython's traceback names."""
+        self._frame = ("", "")
+        """File and function of a frame whose line's number is still to come."""
 
     def convert(self, line: Stripped) -> bool:
         """Replace the text of a line by Python's form; false for a line without a counterpart in it."""
         text = line.text
         if BEGIN[:9] in text and _BOX.match(text):
             self.form, line.text = "rich", BEGIN
-        elif BEGIN[:9] in text and _IPYTHON.match(text):
-            self.form, line.text = "ipython", BEGIN
+        elif _BEGINS in text and (heading := _IPYTHON.match(text)):
+            self.form, self.name, line.text = "ipython", heading["name"], BEGIN
         elif self.form:
             if self.form == "rich" and _BOX_END.match(text):
                 self.form = ""
@@ -158,13 +183,28 @@ class DrawnTracebacks:
         return frame and _as_python(frame["file"], frame["line"], frame["function"])
 
     def _ipython(self, text: str) -> str | None:
+        if "](http" in text:
+            text = _COLAB_LINK.sub(r"\g<text>", text, count=1)
+        if frame := _OLD_FRAME.match(text):
+            is_cell = frame["function"].startswith("<cell ")
+            self._frame = (frame["file"], "<module>" if is_cell else frame["function"])
+            return None
+        if self._frame[0] and (arrow := _ARROW.match(text)):
+            (file, function), self._frame = self._frame, ("", "")
+            return _as_python(file, arrow["line"], function)
         if frame := _IPYTHON_FRAME.match(text):
             return _as_python(
                 frame["file"] or frame["cell"],
                 frame["line"] or frame["cell_line"] or "0",
                 frame["function"] or frame["in"] or "<module>",
             )
-        if not text.strip() or _IPYTHON_SOURCE.match(text) or text.startswith(("   ", "(...)")):
+        is_cut = _OF_FRAME.startswith(text.strip())  # also an empty line
+        if (
+            is_cut
+            or _IPYTHON_SOURCE.match(text)
+            or _FRAMES.match(text)
+            or text.startswith(("   ", "(...)"))
+        ):
             return None
         self.form = ""
         return text

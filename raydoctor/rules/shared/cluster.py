@@ -253,13 +253,14 @@ _CHECK = pattern(r"\s*(?:\w{1,60}\.cc:\d{1,6}: *)?(?:\.\.\. *)?Check failed: ")
 def _is_echoed(case: Case, event: Event) -> bool:
     """Whether an excerpt shows a raylet's check without its header: people shorten such lines.
 
-    A task may quote the line, so it counts only where the program found that its node had not started.
+    A task may quote the line, so it counts only with the place in Ray's code (which then has the level of a fatal
+    record), or where the program found that its node had not started.
     """
     is_raylets = event["who"] == "raylet" and event.source.is_excerpt
     return (
         is_raylets
         and bool(_CHECK.match(event.message))
-        and bool(case.of("driver.node_not_started"))
+        and (event.level == "C" or bool(case.of("driver.node_not_started")))
     )
 
 

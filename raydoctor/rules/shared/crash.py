@@ -38,7 +38,7 @@ def _handler(kind: str, roles: tuple[str, ...], *, symptom: bool) -> Signal:
     return Signal(
         kind,
         "*** SIG",
-        rf"^\*\*\* (?P<signal>{_SIGNALS}) received at time=(?P<epoch>\d+)",
+        rf"^\*\*\* (?P<signal>{_SIGNALS}) (?:received at time=(?P<epoch>\d+)|\(@0x[0-9a-f]{{1,16}}\) received by PID \d)",
         roles,
         "*** SIGSEGV received at time=1795247733 on cpu 0 ***",
         symptom=symptom,
@@ -124,7 +124,7 @@ CRASH_SIGNALS = (
     Signal(
         "crash.frame",
         "PC: @",
-        r"^PC: @ +0x[0-9a-f]+ +\(?[\w<>]+\)? ",
+        r"^PC: @ +0x[0-9a-f]+ +\(?[\w<>]+\)?(?: |$)",
         ("worker-echo", *DRIVER),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
@@ -448,6 +448,8 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
         name = events[0]["who"]
         end = WorkerExit("", "SYSTEM_ERROR", "", [], events[0].at, ip=ip, pid=pid, names=(name,))
         crash = _crash(events, end)
+        if crash is None and _fails_below(case, events[0]):
+            crash = _crash_of_console(events, end)
         # Another process may print a report: a bare `*** SIG…` needs the process's recorded end, or a frame
         # below it where no process's end is recorded.
         if (
@@ -460,6 +462,13 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
             )
         ):
             yield crash
+
+
+def _fails_below(case: Case, event: Event) -> bool:
+    """Whether the program in whose excerpt a worker's line stands fails below it."""
+    ending = case.endings.get(event.source)
+    is_end = ending is not None and bool(ending["ended_by"]) and ending.line > event.line
+    return event.source.is_excerpt and is_end
 
 
 def _reports_of(case: Case, exit_: WorkerExit) -> list[Event]:
