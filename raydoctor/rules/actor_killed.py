@@ -51,6 +51,8 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
+from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.task_error import error_entity
 
 _TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
 
@@ -81,9 +83,17 @@ _GROUPS_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group
     severity="error",
     rank=48,
     explains=("actor",),
-    caused_by=("process", "worker"),
+    caused_by=("process", "task-error", "worker"),
     daemons_record=True,
-    looks_for=(CALL_FAILED, RAY_EXCEPTION, *LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
+    looks_for=(
+        CALL_FAILED,
+        RAY_EXCEPTION,
+        *LEFT,
+        LOST_REFERENCE,
+        WORKER_DIED,
+        *ACTOR_PLACED,
+        *SIGNALS,
+    ),
 )
 def actor_killed(case: Case) -> Iterator[Finding]:
     """One finding per way of ending and class."""
@@ -141,7 +151,10 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         _headline(kind, found, ends, _is_ambiguous(case, kind)),
         tuple(links),
         explains=tuple(death.entity for death in found),
-        caused_by=_creators(case) if _is_ambiguous(case, kind) else (),
+        caused_by=(
+            *(_creators(case) if _is_ambiguous(case, kind) else ()),
+            *(_errors_before(case, first) if kind == actors.BY_KILL else ()),
+        ),
         subjects=tuple(death.subject for death in found[:10]),
         count=len(found),
         # Without a driver's output it is unknown whether the program caught the error.
@@ -151,6 +164,24 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         remedies=_remedies(kind, first),
         covers=(*actors.all_events(found), *ends),
     )
+
+
+def _errors_before(case: Case, death: Death) -> Iterator[Entity]:
+    """Failures that a console shows above the kill: a program that meets one kills its actors, and exits."""
+    last = min((*death.calls, *death.seen), key=lambda e: e.line, default=None)
+    if last is None or not evidence.is_console(case):
+        return
+    for seen in failures(case):
+        raised = seen.failure.raised
+        if raised and not raised.is_rays_own and _is_above(seen.event, last):
+            yield error_entity(seen)
+    for event in case.of("cuda.oom_printed"):
+        if _is_above(event, last):
+            yield Entity("task-error", f"GPU memory in {event.source.path}")
+
+
+def _is_above(event: Event, other: Event) -> bool:
+    return event.source is other.source and event.line < other.line
 
 
 def _is_serves_own(case: Case, death: Death) -> bool:
@@ -353,6 +384,7 @@ _LEFT_TEXT = (
     "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: Worker exits by an user request. "
     "Worker exits with an exit code 0. exit_actor() is called."
 )
+_NO_MEMORY = "CUDA out of memory. Tried to allocate 388.00 MiB. GPU 0 has a total capacity of 23.64 GiB of which 62.06 MiB is free."
 _SCOPE = "all references to the actor were removed."
 
 
@@ -391,6 +423,17 @@ EXAMPLES: tuple[Example, ...] = (
             "Cache 'cache' (pid 386) was killed by ray.kill",
             "1 call failed 1.0 s later",
         ),
+    ),
+    console(
+        "a worker has no GPU memory left, and the program kills its other actors",
+        f"(Rollout pid=51) torch.OutOfMemoryError: {_NO_MEMORY}\n{_frame(_KILLED)}",
+        roots=("cuda-oom",),
+        consequences=("actor-killed",),
+    ),
+    console(
+        "an error below the kill is not its reason",
+        f"{_frame(_KILLED)}(Rollout pid=51) torch.OutOfMemoryError: {_NO_MEMORY}\n",
+        roots=("actor-killed", "cuda-oom"),
     ),
     console(
         "an actor called exit_actor(), and only the driver's output is available",

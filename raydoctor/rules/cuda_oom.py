@@ -174,6 +174,7 @@ def _of_console(case: Case, printed: list[Event]) -> Finding:
         ),
         explains=(
             Entity("task-error", f"{name} printed {shortage.place}"),
+            Entity("task-error", f"GPU memory in {first.source.path}"),
             *(Entity("process", f"{ip}/{pid}") for ip, pid in writers if pid is not None),
             *evidence.exit_entities(exits),
         ),

@@ -116,6 +116,20 @@ ORDINAL = Signal(
     "RuntimeError: CUDA error: invalid device ordinal",
 )  # fmt: skip
 """CUDA and HIP, as torch reports it in `set_device`."""
+ASSERTED = Signal(
+    ORDINAL.kind, "device >= 0 && device < num_gpus INTERNAL ASSERT FAILED",
+    LINE_START + r"(?:[\w.]{1,80}Error: (?:CUDA call failed lazily at initialization with error: )?)?"
+    r"device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", OUTPUT,
+    'RuntimeError: device >= 0 && device < num_gpus INTERNAL ASSERT FAILED at "../aten/src/ATen/cuda/CUDAContext.cpp":50, please '
+    "report a bug to PyTorch. device=1, num_gpus=1",
+)  # fmt: skip
+"""The same where torch asks for a device's properties."""
+BUSY = Signal(
+    "gpu.busy", " busy or unavailable",
+    LINE_START + r"[\w.]{1,80}Error: (?:System error: )?(?:CUDA|HIP) error: (?:all )?CUDA-capable devices?(?:\(s\) is/are| are) busy or unavailable", OUTPUT,
+    "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+)  # fmt: skip
+"""`cudaErrorDevicesUnavailable`: the GPU is visible, and the driver refuses the process a context on it."""
 RENUMBERED = Signal(
     "gpu.renumbered", "_VISIBLE_DEVICES set incorrectly. Got ",
     LINE_START + r"(?:[\w.]{1,100}\()?RuntimeError\)?: (?P<variable>[A-Z_]{1,30}_VISIBLE_DEVICES) set incorrectly\. Got (?P<got>[^\n]{0,200}?), expected to include (?P<gpu>\S{1,60})\.", OUTPUT,
@@ -221,7 +235,10 @@ _WORDS = {
         r"|No HIP GPUs are available(?! \w)|0 active drivers \(\[\]\)\. There should only be one"
         r"|No supported device detected|Failed to infer device type|No accelerator \(CUDA, XPU"
     ),
-    ORDINAL.kind: pattern(r"(?:CUDA|HIP) error: invalid device ordinal"),
+    ORDINAL.kind: pattern(
+        r"(?:CUDA|HIP) error: invalid device ordinal|device >= 0 && device < num_gpus INTERNAL ASSERT"
+    ),
+    BUSY.kind: pattern(r"CUDA-capable devices?(?:\(s\) is/are| are) busy or unavailable"),
     RENUMBERED.kind: pattern(r"_VISIBLE_DEVICES set incorrectly\. Got "),
     NODE_HAS_NONE.kind: pattern(r"Current node has no \w+ available\. current_node_resource="),
     DRIVER_HAS_NONE.kind: pattern(
@@ -249,7 +266,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -327,6 +344,38 @@ def _certainty(case: Case, events: Sequence[Event]) -> Severity | None:
     ended = gpu_start.consequences(case, events, _WORDS[events[0].kind])
     proven = ended.entities or any(not e["who"] and e.source.role != "worker-err" for e in events)
     return None if proven else "warning"
+
+
+def _busy(case: Case, events: list[Event]) -> Finding:
+    names = gpu_start.processes(events)
+    subject = _subject(events)
+    return _made(
+        case,
+        events,
+        f"CUDA refused {names or subject.lower()} its GPU: another process holds it in exclusive mode, or the GPU needs a reset",
+        f"{subject} got no context on a visible GPU",
+        name=f"busy {names}",
+        severity=_certainty(case, events),
+        remedies=(
+            Remedy(
+                "Look at the compute mode of each GPU and at the processes that hold it",
+                (
+                    "nvidia-smi --query-gpu=index,compute_mode,mig.mode.current --format=csv   # on the node",
+                    "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv",
+                ),
+            ),
+            Remedy(
+                "If the mode is Exclusive_Process, give each GPU to one process only, or allow several",
+                ("nvidia-smi -c 0   # the default mode, as root, on the node",),
+                risk="disruptive",
+            ),
+            Remedy(
+                "Pass data between tasks in the memory of the host: a GPU tensor is loaded to the GPU of each receiver",
+                ("tensor.cpu()   # before it becomes an argument or a result",),
+            ),
+            _where(events[0]["ip"]),
+        ),
+    )
 
 
 def _ordinal(case: Case, events: list[Event]) -> Finding:
@@ -594,6 +643,7 @@ def _one_node(case: Case, events: list[Event]) -> Finding:
 _JUDGES = {
     INVISIBLE[0].kind: _invisible,
     ORDINAL.kind: _ordinal,
+    BUSY.kind: _busy,
     RENUMBERED.kind: _renumbered,
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
@@ -724,6 +774,27 @@ EXAMPLES: tuple[Example, ...] = (
         "a rank of Ray Train has another list of GPUs than Ray assigned",
         f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n{RENUMBERED.sample}\n',
         says=("GPU 3", "contains 0,1", "grep -rn CUDA_VISIBLE_DEVICES ."),
+    ),
+    console(
+        "torch asserts the number of a device",
+        f"{_TRACEBACK}{ASSERTED.sample}\n",
+        says=("selected a GPU by a number that is not visible to it",),
+    ),
+    console(
+        "a GPU in exclusive mode",
+        f"{_TRACEBACK}{BUSY.sample}\n",
+        says=("another process holds it in exclusive mode", "compute_mode"),
+    ),
+    console(
+        "a task's argument has a tensor on such a GPU",
+        "Traceback (most recent call last):\nray.exceptions.RayTaskError(RaySystemError): ray::Pool.fill() (pid=463, ip=10.0.0.2)\n"
+        "  At least one of the input arguments for this task could not be computed:\n"
+        f"ray.exceptions.RaySystemError: System error: {BUSY.sample.removeprefix('RuntimeError: ')}\n",
+        says=("in exclusive mode", "tensor.cpu()"),
+    ),
+    console(
+        "a program quotes both errors of a GPU, and continues",
+        f"note: {ASSERTED.sample}\nnote: {BUSY.sample}\nloss 0.1\n",
     ),
     *(
         console(

@@ -1,11 +1,12 @@
-"""Processes of a distributed group could not connect to each other, or lost the connection to a peer.
+"""Processes of a distributed group could not connect to each other, lost a peer, or waited for one in vain.
 
 ## What you see
 While vLLM, verl or Ray Train starts its ranks, one of them raises `RuntimeError: Gloo connectFullMesh failed with
 […/gloo/transport/tcp/pair.cc:144] no error`, or `torch.distributed.DistNetworkError: The client socket has timed out
 after 60s while trying to connect to (10.0.0.2, 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for
 clients. 1/2 clients joined`. Later, while the ranks work, a rank reports `[…/gloo/transport/tcp/pair.cc:534] Connection
-closed by peer [10.0.0.3]:41677`. vLLM compares addresses first, and reports `Every node should have a unique IP
+closed by peer [10.0.0.3]:41677`, or `[…/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv
+operation to complete`. vLLM compares addresses first, and reports `Every node should have a unique IP
 address. Got 2 nodes with node ids … and 1 unique IP addresses`.
 
 ## Why
@@ -13,7 +14,9 @@ Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10
 one with the host name's address, or `GLOO_SOCKET_IFNAME`. If the host name resolves to 127.0.0.1 or 127.0.1.1, the
 other nodes receive an address that refers to themselves. With several interfaces, Gloo may choose one that the other
 nodes cannot reach. A firewall, or the wrong address for rank 0 (`MASTER_ADDR`, `VLLM_HOST_IP`), has the same effect. A
-connection that a peer closes later is a consequence: the process at that address exited first.
+connection that a peer closes later is a consequence: the process at that address exited first. A rank that waits for
+data until the time limit of the group (30 min by default) shows that another rank is hung, is much slower, or does not
+take part in the operation.
 
 ## Confirm
 - On each node, `getent hosts $(hostname)` must print the address that Ray uses, not 127.0.0.1 or 127.0.1.1.
@@ -38,7 +41,7 @@ Correct `/etc/hosts`, and open the ports between the nodes.
   (`ray-oom-kill`, `task-exception`, …).
 - all ranks are on one node, and the only symptom is the warning `Unable to resolve hostname to a (local) address`,
   which is harmless there.
-- a collective operation timed out after the ranks were connected (`nccl-failure`).
+- a collective operation of NCCL timed out after the ranks were connected (`nccl-failure`).
 """
 
 from __future__ import annotations
@@ -152,6 +155,16 @@ RESET = Signal(
 )
 """The same end of a peer, if the connection still carried data (`gloo/transport/tcp/pair.cc`)."""
 
+WAITED = Signal(
+    "rendezvous.waited",
+    " operation to complete",
+    rf"(?:{_RAISED}(?:\w[^\[\]]{{0,200}})?\[[^\[\]\s]{{1,200}}gloo/transport/\w{{1,20}}/unbound_buffer\.cc:\d{{1,6}}\] |^\s{{0,8}})"
+    r"Timed out waiting (?P<time>\d{1,12}ms) for (?P<what>recv|send) operation to complete",
+    OUTPUT,
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete",
+    fold=("time",),
+)
+"""A console may break the line in front of these words."""
 MESH_FRAME = Signal(
     "rendezvous.mesh",
     ": gloo::rendezvous::Context::connectFullMesh(",
@@ -217,6 +230,7 @@ _LOOPBACK_IP = ("127.", "::1")
         ADDRESSES,
         *MEETING,
         *_LOST,
+        WAITED,
         *SIGNALS,
         WORKER_EXIT,
         WORKER_DIED,
@@ -236,6 +250,8 @@ def rendezvous_failed(case: Case) -> Iterator[Finding]:
         closed = evidence.grouped(case.of(CLOSED.kind), lambda e: e["peer"])
         for peer, events in closed.items():
             yield _closed(case, peer, events)
+        if not closed and (waited := case.of(WAITED.kind)):
+            yield _waited(case, waited)
 
 
 def _severity(case: Case, errors: Sequence[Printed], events: Sequence[Event]) -> Severity | None:
@@ -455,15 +471,47 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _waited(case: Case, events: list[Event]) -> Finding:
+    """A rank that waited for another one until the time limit of the group."""
+    events = sorted(events, key=lambda e: not e["raised"])
+    first = events[0]
+    errors = _task_errors(case, (WAITED,))
+    what = "data from" if first["what"] == "recv" else "a receiver in"
+    return Finding(
+        f"A rank waited {_duration(first['time'])} for {what} another rank in vain{_reporters(events)}: "
+        "that rank is hung, too slow, or has ended",
+        (Link(first, "Gloo stops waiting for the other rank"),),
+        explains=error_entities(errors),
+        caused_by=tuple(_ends_at(case, "")),
+        subjects=tuple(_subjects(events)),
+        count=max(1, len(_processes(events))),
+        severity=_severity(case, errors, events),
+        remedies=(
+            Remedy(
+                "Compare the stacks of all ranks while they wait: the one that differs is behind",
+                ("pgrep -f 'ray::|VLLM::|sglang::' | xargs -n1 py-spy dump --pid   # on each node",),
+                finds_cause=True,
+            ),
+            Remedy(
+                "If a rank needs longer between two operations, raise the time limit of the group",
+                ("dist.init_process_group('gloo', timeout=datetime.timedelta(hours=2))   # in every rank",),
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for seen in errors for e in seen.records)),
+    )  # fmt: skip
+
+
 def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
-    """Exits of processes that may be the peer, and exceptions of tasks other than a lost peer."""
-    loopback = peer.startswith(_LOOPBACK_IP)
+    """Exits of processes that may be the peer (empty: any), and exceptions of tasks other than a lost peer."""
+    is_any = not peer or peer.startswith(_LOOPBACK_IP)
     for exit_ in case.exits:
-        if loopback or exit_.ip in ("", peer):
+        if is_any or exit_.ip in ("", peer):
             yield from exit_.entities
     for seen in failures(case):
         raised = seen.failure.raised
-        if raised and not raised.is_rays_own and not any(s.find in raised.message for s in _LOST):
+        is_other = raised and not any(s.find in raised.message for s in (*_LOST, WAITED))
+        if raised and is_other and not raised.is_rays_own:
             yield error_entity(seen)
 
 
@@ -627,5 +675,38 @@ EXAMPLES: tuple[Example, ...] = (
         "a program whose own client is refused",
         "RuntimeError: [client.cc:799] connect [127.0.0.1]:14221: Connection refused\n",
         roots=("job-failed",),
+    ),
+    console(
+        "a rank waits for data until the time limit",
+        f"{_ECHO} {_VLLM} {METHOD_FAILED.sample}\n"
+        + "".join(
+            f"{_ECHO} {_VLLM} {line}\n"
+            for line in (
+                "Traceback (most recent call last):",
+                '  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5237, in barrier',
+                "    work.wait()",
+                WAITED.sample,
+            )
+        ),
+        says=("waited 1800 s for data from another rank in vain", "py-spy dump"),
+    ),
+    console(
+        "a task raises, and the other rank waits for it",
+        _TASK.format(call="float(row)", error="ValueError: not a number: 'n/a'")
+        + f"{_ECHO} {WAITED.sample}\n",
+        roots=("task-exception",),
+        consequences=("rendezvous-failed",),
+    ),
+    console(
+        "a console breaks the line",
+        "".join(f"{part}\n" for part in WAITED.sample.partition("Timed out")[::2]).replace(
+            " waiting", "Timed out waiting"
+        ),
+        severity="warning",
+        says=("for data from another rank",),
+    ),
+    console(
+        "a program's own words",
+        "(load pid=12) note: Timed out waiting 30ms for recv operation to complete, next\n",
     ),
 )

@@ -140,8 +140,11 @@ def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
     groups: dict[tuple[str, str, str], _SameError] = {}
     cut: dict[str, list[Printed]] = {}
+    unloaded: dict[tuple[str, str], list[Printed]] = {}
     for seen in failures(case):
         failure = seen.failure
+        if said := _unloaded(seen):
+            unloaded.setdefault((failure.function, said), []).append(seen)
         if failure.is_rays_own or _is_of_another_rule(failure):
             continue
         if is_about_pickling(failure.raised) or is_about_rebuilding(failure.raised):
@@ -157,6 +160,8 @@ def task_exception(case: Case) -> Iterator[Finding]:
     for (function, kind, _), group in groups.items():
         if group.is_failure:
             yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
+    for (function, said), printed in unloaded.items():
+        yield _not_loaded(function, said, printed)
     if not groups:
         yield from map(_of_cut, cut.values())
         yield from _missing_modules(case)
@@ -171,6 +176,49 @@ def task_exception(case: Case) -> Iterator[Finding]:
 def _type(seen: Printed) -> str:
     """The class of an exception whose text is cut off, as `RayTaskError(X)` names it."""
     return seen.event["inner"] or seen.failure.type
+
+
+_SYSTEM_ERROR = pattern(r"System error: (?P<said>\S.{0,400})")
+_LOADING = ("\ntraceback: Traceback", "input arguments for this task could not be computed")
+"""Ray's words where an object could not be unpickled (`_private/serialization.py`, 1.0 to 2.60)."""
+_NAMES_MODULE = pattern(r"No module named '(?P<module>[\w.]{1,200})'$")
+
+
+def _unloaded(seen: Printed) -> str:
+    """What the loading of an argument raised; empty if the failure is another one."""
+    raised = seen.failure.raised
+    match = (
+        _SYSTEM_ERROR.match(raised.message) if raised and raised.name == "RaySystemError" else None
+    )
+    if match is None or is_about_rebuilding(raised):
+        return ""
+    text = seen.event.message[seen.event.message.find(match[0]) :]
+    is_loading = _LOADING[0] in text or _LOADING[1] in seen.event.message
+    return match["said"].rstrip() if is_loading and not seen.is_retried else ""
+
+
+def _not_loaded(function: str, said: str, found: list[Printed]) -> Finding:
+    """An argument whose unpickling raised in the worker that was to run the task."""
+    first = found[0]
+    text = first.event.message.partition("\ntraceback: ")[2]
+    raised = parse(text) if text else None
+    module = _NAMES_MODULE.search(said)
+    place = f", in {raised.place}" if raised and raised.place and not module else ""
+    return Finding(
+        f"{function} could not load an argument in its worker: {_cut(str(raised) if raised else said)}{place}",
+        (Link(first.event, "Ray passes on what the unpickling of the argument raised"),),
+        explains=tuple(dict.fromkeys(error_entity(seen) for seen in found)),
+        subjects=(Subject("task", None, function, first.failure.pid),),
+        count=_total(found),
+        remedies=(
+            imports.install(module["module"], of_driver=True)
+            if module
+            else Remedy(
+                "Pass data that a worker can load: plain values or arrays instead of objects bound to a device, a file or a process"
+            ),
+        ),
+        covers=tuple(event for seen in found for event in (*seen.records, *seen.inside)),
+    )
 
 
 def _is_end_of_paste(case: Case, seen: Printed) -> bool:
@@ -1110,6 +1158,25 @@ EXAMPLES: tuple[Example, ...] = (
         {
             "driver.log": f"advice: {METHOD_FAILED.sample}\n{_TRACEBACK}{_FRAMES}loading again\nepoch 1\n"
         },
+    ),
+    console(
+        "an argument refers to a module that the worker cannot import",
+        f"{_TRACEBACK}ray.exceptions.RayTaskError: ray::norm() (pid=12, ip=10.0.0.2)\n"
+        "  At least one of the input arguments for this task could not be computed:\n"
+        "ray.exceptions.RaySystemError: System error: No module named 'shards'\ntraceback: Traceback (most recent call last):\n"
+        "ModuleNotFoundError: No module named 'shards'\n",
+        says=(
+            "norm could not load an argument in its worker",
+            "No module named 'shards'",
+            "Send shards to the workers",
+        ),
+    ),
+    console(
+        "a call on an actor fails, and a console that prefixes each line is cut off",
+        "(Loop pid=9) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::Stats.update() (pid=77, ip=10.0.0.2)\n"
+        "(Loop pid=9)   At least one of the input arguments for this task could not be computed:\n"
+        "(Loop pid=9) ray.exceptions.RaySystemError: System error: can't set attribute 'rate'\n",
+        says=("Stats.update could not load an argument in its worker: can't set attribute 'rate'",),
     ),
     console(
         "a console that ends below vLLM's message",
