@@ -145,6 +145,17 @@ _NO_STATE = (
     ),
 )  # fmt: skip
 """The state API and CLI (`util/state/api.py`, `_private/state.py`, 2.9 to 2.60): exceptions of the program that asks."""
+_NOT_FORWARDED = Signal(
+    "dashboard.not_forwarded", "Failed to forward dashboard from remote port ",
+    r"^(?:Error: )?Failed to forward dashboard from remote port (?P<port>\d{1,5}) to local port (?P<local>\d{1,5})\.", DRIVER,
+    "Error: Failed to forward dashboard from remote port 8265 to local port 8265. There are a couple possibilities: ", symptom=True,
+)  # fmt: skip
+"""`ray dashboard` (`scripts/scripts.py`, 0.8 to 2.60)."""
+_TAKEN = Signal(
+    "dashboard.local_port", "cannot listen to port: ",
+    r"cannot listen to port: (?P<port>\d{1,5})\s*$", DRIVER, "channel_setup_fwd_listener_tcpip: cannot listen to port: 8265",
+)  # fmt: skip
+"""From ssh, above Ray's message."""
 _COMMAND = Signal(
     "dashboard.command", "ray job ",
     r"^(?!.*my_script\.py)(?:[^\n`]{0,200}`|(?:[^\n]{0,200}[$#>%❯] )?(?:\w{1,60}=\S{0,300} )*)(?:kubectl )?ray job (?:submit|logs|status|list|stop)\b[^\n]{0,300}", DRIVER,
@@ -179,7 +190,7 @@ _OTHER_PORTS = {"6379": "the GCS", "10001": "Ray Client"}
             _NO_VERSION,
             *_NO_STATE,
         ),
-        *(_COMMAND, jobs.ACCEPTED, TRACEBACK),
+        *(_NOT_FORWARDED, _TAKEN, _COMMAND, jobs.ACCEPTED, TRACEBACK),
     ),
 )
 def dashboard_unreachable(case: Case) -> Iterator[Finding]:
@@ -200,6 +211,52 @@ def dashboard_unreachable(case: Case) -> Iterator[Finding]:
         yield _finding(case, events, reasons)
     if not failed:
         yield from _of_commands(case)
+    for events in evidence.grouped(case.of(_NOT_FORWARDED.kind), lambda e: e["local"]).values():
+        yield _not_forwarded(case, events)
+
+
+def _not_forwarded(case: Case, events: list[Event]) -> Finding:
+    """A `ray dashboard` command whose ssh did not connect the ports."""
+    first = events[0]
+    taken = [
+        e for e in case.of(_TAKEN.kind) if e.source is first.source and e["port"] == first["local"]
+    ]
+    why = (
+        f"another process uses port {first['local']}"
+        if taken
+        else f"ssh did not reach the head, or another process uses port {first['local']}"
+    )
+    return Finding(
+        f"`ray dashboard` could not forward port {first['local']} of this machine to the dashboard: {why}",
+        (
+            Link(first, "the command gives up"),
+            *(Link(e, "ssh cannot listen on the port") for e in taken[:1]),
+        ),
+        explains=(Entity("choice-of-cluster", ""),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                f"Find the process that listens on port {first['local']} of this machine, or forward another port",
+                (
+                    paste.shell("ss -ltnp 'sport = :{port:number}'", port=first["local"]),
+                    "ray dashboard cluster.yaml --port FREE_PORT",
+                ),
+            ),
+            *(
+                ()
+                if taken
+                else (
+                    Remedy(
+                        "Check that ssh reaches the head and that the dashboard runs there",
+                        (
+                            paste.shell("ray exec cluster.yaml 'curl -sS http://127.0.0.1:{port:number}/api/version'", port=first["port"]),
+                        ),
+                    ),
+                )
+            ),
+        ),
+        covers=(*events, *taken),
+    )  # fmt: skip
 
 
 def _address(event: Event) -> str:
@@ -489,5 +546,19 @@ EXAMPLES: tuple[Example, ...] = (
         "To submit a Ray job using the Ray Jobs CLI:\n  RAY_ADDRESS='http://127.0.0.1:8265' ray job submit --working-dir . -- python my_script.py\n"
         f"{_URLLIB}",
         roots=("job-failed",),
+    ),
+    console(
+        "`ray dashboard` cannot forward the port",
+        f"$ ray dashboard cluster.yaml\n{_NOT_FORWARDED.sample}\n 1. The remote port is incorrectly specified \n",
+        says=("forward port 8265 of this machine to the dashboard: ssh did not reach the head", "ray dashboard cluster.yaml --port"),
+    ),
+    console(
+        "the local port is in use",
+        f"bind [127.0.0.1]:8265: Address already in use\n{_TAKEN.sample}\n{_NOT_FORWARDED.sample}\n",
+        says=("another process uses port 8265", "ss -ltnp 'sport = :8265'"),
+    ),
+    console(
+        "a program quotes the command",
+        f"(help pid=12) if you see {_NOT_FORWARDED.sample}\n",
     ),
 )  # fmt: skip

@@ -460,7 +460,8 @@ def _refused(case: Case) -> Iterator[Finding]:
             continue
         text = event["what"].partition("\n")[0]
         match = _REFUSED.search(text)
-        if match or _NO_REPLY in text or _NO_ACCESSOR in text:
+        is_lost = _LOST.search(text) and _is_in_gcs_client(case, event)
+        if match or is_lost or _NO_REPLY in text or _NO_ACCESSOR in text:
             address = (match["host"] or "", match["port"] or "") if match else ("", "")
             found.setdefault(address, []).append(event)
     for event in case.of(_RPC_ERROR.kind, _UNANSWERED.kind):
@@ -491,6 +492,27 @@ def _refused(case: Case) -> Iterator[Finding]:
     ]
     if missing:
         yield _no_value(case, missing)
+
+
+_LOST = pattern(
+    r"Connection reset by peer|Socket closed|Connection refused|failed to connect|Broken pipe"
+)
+"""gRPC's words for a connection that ended. Beside an answer of the GCS there are none of these."""
+_GCS_CLIENT = (
+    "ray._raylet._GcsSubscriber.",
+    "ray._raylet.GcsClient.",
+    "ray._raylet._GcsPublisher.",
+)
+
+
+def _is_in_gcs_client(case: Case, event: Event) -> bool:
+    """Whether Ray's client of the GCS raised an exception."""
+    return any(
+        e.source is event.source
+        and e.line <= event.line <= e.line + e.text.count("\n")
+        and any(frame in e.text for frame in _GCS_CLIENT)
+        for e in case.of("log.traceback")
+    )
 
 
 def _no_value(case: Case, events: list[Event]) -> Finding:
@@ -792,6 +814,13 @@ def _raylet(node: str, ip: str, lost: bool = True) -> str:
 
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("10.0.0.9:6379")\n'
 
+_OF_THREAD = (
+    "Exception in thread ray_print_logs:\nTraceback (most recent call last):\n"
+    '  File "/venv/site-packages/ray/_private/worker.py", line 893, in print_logs\n    subscriber.subscribe()\n'
+    '  File "python/ray/_raylet.pyx", line 3111, in ray._raylet._GcsSubscriber.subscribe\n'
+    '  File "python/ray/_raylet.pyx", line 586, in ray._raylet.check_status\n'
+    "ray.exceptions.RpcError: recvmsg:Connection reset by peer\n"
+)
 EXAMPLES: tuple[Example, ...] = (
     console(
         "`ray.init` gives up, and the exception names the address",
@@ -912,6 +941,15 @@ EXAMPLES: tuple[Example, ...] = (
         "no address, and nothing else",
         "ray.exceptions.RpcError: Timed out while waiting for GCS to become available.\n",
         roots=("gcs-unreachable",),
+    ),
+    console(
+        "the thread that prints the workers' output loses the GCS",
+        _OF_THREAD,
+        says=("GCS",),
+    ),
+    console(
+        "an exception of that name and text in the program's own thread",
+        _OF_THREAD.replace("ray._raylet._GcsSubscriber.", "app.Subscriber."),
     ),
     console(
         "gRPC of another program",

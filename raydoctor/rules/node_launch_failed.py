@@ -55,6 +55,18 @@ _SETUP_FAILED = Signal(
     "  Error message: SSH command failed.",
 )  # fmt: skip
 """`ray up` (`_private/commands.py` and `updater.py`, 2.9 to 2.60)."""
+_GAVE_UP = tuple(
+    Signal(
+        "autoscaler.gave_up", find, rf"^\s{{0,8}}{words}", DRIVER, sample, symptom=True,
+    )
+    for find, words, sample in (
+        ("Failed to launch instances. Max attempts exceeded.", r"Failed to launch instances\. Max attempts exceeded\.", "  Failed to launch instances. Max attempts exceeded."),
+        ("create_instances: Max attempts (", r"create_instances: Max attempts \(\d{1,4}\) exceeded\.", "create_instances: Max attempts (5) exceeded."),
+    )
+)  # fmt: skip
+"""AWS (`_private/aws/node_provider.py`, 1.0 to 2.60; and 0.8)."""
+_CREATES = frozenset({"create_node", "_create_node", "_launch_node", "_launch_node_inner"})
+"""Functions of providers and of the launcher that start machines."""
 _OF_CLOUDS = (
     "botocore.", "boto3.", "googleapiclient.", "google.auth.", "google.api_core.", "azure.", "msrestazure.", "pyVmomi.", "com.vmware.",
 )  # fmt: skip
@@ -86,7 +98,7 @@ _ADVICE = (
     explains=("autoscaler", "program"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        _NO_HEAD, _SSH_FAILED, _SETUP_FAILED,
+        _NO_HEAD, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -112,16 +124,37 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
 
 def _of_commands(case: Case) -> Iterator[Finding]:
     """Ends of `ray up` and of the autoscaler by an exception of the provider's library."""
+    gave_up = [e for e in case.of(_GAVE_UP[0].kind) if not evidence.goes_on(case, e)]
     for ending, raised in ended_programs(case):
-        if not (raised.type.startswith(_OF_CLOUDS) and _is_of_launcher(raised)):
+        is_known = raised.type.startswith(_OF_CLOUDS)
+        is_cut = not raised.type and any(f.function in _CREATES for f in raised.frames)
+        if not ((is_known or is_cut) and _is_of_launcher(raised)):
             continue
-        certain = is_certain_end(ending)
+        certain = is_certain_end(ending) and is_known
+        what = cut(str(raised), _LONGEST) if is_known else "the console cut off its reason"
         yield Finding(
-            f"The provider refused a request of Ray's cluster launcher: {cut(str(raised), _LONGEST)}",
-            (Link(ending, f"the provider's library raised {raised.name}", raised.code),),
+            f"The provider refused a request of Ray's cluster launcher: {what}",
+            (
+                Link(
+                    ending,
+                    f"the provider's library raised {raised.name or 'an exception'}",
+                    raised.code,
+                ),
+                *(Link(e, "the launcher gives up after its last attempt") for e in gave_up[:1]),
+            ),
             explains=(Entity("autoscaler", "launch"), program(ending)),
             severity=None if certain else "warning",
             remedies=tuple(_remedies("the head or the node type", str(raised))),
+            covers=tuple(gave_up),
+        )
+        return
+    for event in gave_up[:1]:
+        yield Finding(
+            "The provider refused each attempt of Ray's cluster launcher to start a machine",
+            (Link(event, "the launcher gives up after its last attempt"),),
+            explains=(Entity("autoscaler", "launch"),),
+            remedies=tuple(_remedies("the head or the node type", "")),
+            covers=tuple(gave_up),
         )
 
 
@@ -332,5 +365,23 @@ EXAMPLES: tuple[Example, ...] = (
         "Anyscale's autoscaler finds no machine",
         f"{autoscaler.INSTANCES_FAILED.sample}\n",
         says=("m5.large", "InsufficientInstanceCapacity", "another zone"),
+    ),
+    console(
+        "AWS refuses each attempt of ray up",
+        f"  create_instances: Attempt failed with An error occurred (VcpuLimitExceeded), retrying.\n{_GAVE_UP[0].sample}\n",
+        says=("refused each attempt",),
+    ),
+    console(
+        "an old autoscaler gives up, and the console ends within the traceback",
+        f"2026-11-21 11:19:52,374\tERROR node_provider.py:302 -- {_GAVE_UP[1].sample}\n"
+        "2026-11-21 11:19:52,374\tERROR autoscaler.py:349 -- Launch failed\nTraceback (most recent call last):\n"
+        '  File "/venv/site-packages/ray/autoscaler/aws/node_provider.py", line 230, in create_node\n'
+        "    self._create_node(node_config, tags, count)\n",
+        says=("the console cut off its reason",),
+        severity="warning",
+    ),
+    console(
+        "a program quotes the launcher",
+        f"note: {_GAVE_UP[0].sample.strip()}\n",
     ),
 )

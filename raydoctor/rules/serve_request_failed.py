@@ -32,13 +32,14 @@ from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import TRACEBACK, TRACEBACKS
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.failures import ended_programs, program
-from raydoctor.rules.shared.traceback import Raised, parse
+from raydoctor.rules.shared.traceback import Raised, cut_off, parse
 
 _LONGEST = 160
 _NOT_FAILURES = ("HTTPException", "CancelledError", "ClientDisconnect", "BackPressureError")
@@ -64,21 +65,34 @@ FAILED = Signal(
     severity="error",
     rank=49,
     explains=("program", "serve-replicas"),
-    looks_for=(FAILED,),
+    looks_for=(FAILED, TRACEBACK),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
     groups: dict[str, list[tuple[Event, Raised]]] = {}
     for event in serve.replicas(case, FAILED.kind):
-        raised = (
-            parse(event["what"]) if event.level == "E" or event.source.role == "serve" else None
-        )
+        is_logged = event.level == "E" or event.source.role == "serve"
+        raised = _raised(case, event) if is_logged else None
         if raised and raised.name not in _NOT_FAILURES and not raised.is_rays_own:
             groups.setdefault(f"{raised.name} {raised.place}", []).append((event, raised))
     # Which of several failures a client got is not known.
     got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
-        yield _finding(place, found, got)
+        yield _finding(case, place, found, got)
+
+
+def _raised(case: Case, event: Event) -> Raised | None:
+    """The exception in a replica's record, or below it in a console; with which a paste may end."""
+    text = event["what"] or next((e.message for e in _below(case, event)), "")
+    is_last = event.source.is_excerpt and not evidence.later_output(case, event)
+    return parse(text) or (cut_off(text) if is_last else None)
+
+
+def _below(case: Case, event: Event) -> Iterator[Event]:
+    """The traceback that a console shows below a replica's record."""
+    for each in case.of(*TRACEBACKS):
+        if each.source is event.source and each.pid == event.pid and each.line == event.line + 1:
+            yield each
 
 
 _STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
@@ -93,12 +107,11 @@ def _clients(case: Case) -> Iterator[Event]:
 
 
 def _finding(
-    place: str, found: list[tuple[Event, Raised]], clients: Sequence[Event] = ()
+    case: Case, place: str, found: list[tuple[Event, Raised]], clients: Sequence[Event] = ()
 ) -> Finding:
     event, raised = found[0]
     count = evidence.total([each for each, _ in found])
-    text = str(raised)
-    text = cut(text, _LONGEST)
+    text = cut(str(raised), _LONGEST) if raised.type else "an exception that the console cut off"
     where = f", in {raised.place}" if raised.place else ""
     return Finding(
         f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",
@@ -110,13 +123,13 @@ def _finding(
         subjects=(Subject("deployment", None, None, event.pid),),
         count=count,
         remedies=tuple(_remedies(raised)),
-        covers=tuple(each for each, _ in found),
+        covers=tuple(x for each, _ in found for x in (each, *_below(case, each))),
     )
 
 
 def _remedies(raised: Raised) -> Iterator[Remedy]:
     yield Remedy(
-        f"Fix {raised.place or 'the line that raises ' + raised.name}, or refuse such requests with a 4xx response",
+        f"Fix {raised.place or 'the line that raises ' + (raised.name or 'the exception')}, or refuse such requests with a 4xx response",
         doc="https://docs.ray.io/en/latest/serve/http-guide.html",
     )
 
@@ -180,5 +193,28 @@ EXAMPLES: tuple[Example, ...] = (
             f"(crawl pid=12) {line}\n"
             for line in f"2026-11-23 01:00:00,000\tERROR crawl.py:12 -- {_TEXT}\nnext url".splitlines()
         ),
+    ),
+    console(
+        "a console that ends within the traceback of a request",
+        "".join(f"{line}\n" for line in f"{_HEAD.format(1, 1)}{_TEXT}".splitlines()[:-2]),
+        says=(
+            "1 request to Serve failed because the deployment's code raised an exception that the console cut off",
+        ),
+    ),
+    console(
+        "a pasted log of a replica",
+        f"{_HEAD.format(1, 1)}{_TEXT}\n",
+        says=(
+            "1 request to Serve failed",
+            "ValueError: bad feature vector, in __call__() (model.py:12)",
+        ),
+    ),
+    console(
+        "a console shows a replica's record",
+        "".join(
+            f"(ServeReplica:default:M pid=7) {line}\n"
+            for line in f"{_HEAD.format(1, 1)}{_TEXT}".splitlines()
+        ),
+        says=("1 request to Serve failed", "ValueError: bad feature vector"),
     ),
 )

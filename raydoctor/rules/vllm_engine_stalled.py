@@ -64,6 +64,14 @@ WAITING = Signal(
     "No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing "
     "some time-consuming work (e.g. compilation, weight/kv cache quantization).",
 )
+STANDS = Signal(
+    "vllm.stands",
+    "Avg generation throughput: 0.0 tokens/s, Running: ",
+    r"Avg generation throughput: 0\.0 tokens/s, Running: (?P<running>[1-9]\d{0,8}) reqs?\b",
+    _OUTPUT,
+    "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 0.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs",
+)
+"""The API server's statistics while no running request gets a token. During the start, no request runs."""
 TIMED_OUT = Signal(
     "vllm.timeout",
     "TimeoutError: RPC call to ",
@@ -136,7 +144,7 @@ CONTINUES = (
     explains=("task-error",),
     caused_by=("gpu-fault", "process", "worker"),
     looks_for=(
-        *(WAITING, TIMED_OUT, DEAD, *CONTINUES, WATCHDOG, *START_TIMED_OUT),
+        *(WAITING, STANDS, TIMED_OUT, DEAD, *CONTINUES, WATCHDOG, *START_TIMED_OUT),
         *(*gpu.SIGNALS, *user_errors.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, WORKER_DIED),
     ),
 )
@@ -217,15 +225,21 @@ def _late(case: Case, events: Sequence[Event]) -> Finding:
 
 
 def _unanswered(case: Case) -> list[Event]:
-    """The messages of the process that waited longest, if it repeats them and no later record shows progress."""
+    """The messages of the process that waited longest, if no later record shows progress.
+
+    A single message counts if the API server reports before it that running requests get no token.
+    """
     longest: list[Event] = []
     for path, events in evidence.grouped(case.of(WAITING.kind), lambda e: e.source.path).items():
         answered = max(
             (e.line for e in case.of(CONTINUES[0].kind) if e.source.path == path), default=0
         )
         late = [e for e in events if e.line > answered]
+        standing = [e.line for e in case.of(STANDS.kind) if e.source.path == path]
+        is_standing = any(answered < line < late[-1].line for line in standing if late)
         for of_one in evidence.grouped(late, lambda e: (e["who"], e.pid)).values():
-            if len(of_one) >= _REPEATED and len(of_one) > len(longest):
+            is_stalled = is_standing or len(of_one) >= _REPEATED
+            if is_stalled and len(of_one) > len(longest):
                 longest = of_one
     return longest
 
@@ -334,6 +348,7 @@ def _remedies(waiting: Sequence[Event]) -> Iterator[Remedy]:
 
 # ------------------------------------------------------------------ examples
 
+_SERVER = "(APIServer pid=812)"
 _ENGINE = "(EngineCore_DP0 pid=2025)"
 _WAIT = f"{_ENGINE} {WAITING.sample}\n"
 _TIMEOUT = f"{_ENGINE} {TIMED_OUT.sample}\n"
@@ -360,6 +375,20 @@ EXAMPLES: tuple[Example, ...] = (
         _WAIT * 3,
         says=("3 min", "still compiles"),
         severity="warning",
+    ),
+    console(
+        "the engine has waited once, while running requests get no token",
+        f"{_SERVER} {STANDS.sample}\n{_WAIT}",
+        says=("at least 60 s",),
+        severity="warning",
+    ),
+    console(
+        "no request runs",
+        f"{_SERVER} {STANDS.sample.replace('3 reqs', '0 reqs')}\n{_WAIT}",
+    ),
+    console(
+        "the requests get tokens again",
+        f"{_SERVER} {STANDS.sample}\n{_WAIT}{_SERVER} {CONTINUES[0].sample}\n",
     ),
     console(
         "a GPU fault in a worker came first",
