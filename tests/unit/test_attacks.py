@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import all_patterns, attack_patterns
 from benchmarks.attacks import Attack, attacks
-from raydoctor.capture.console import files
+from raydoctor.capture.console import files, shape
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
 from raydoctor.capture.open import open_capture
@@ -152,6 +152,19 @@ def test_a_literal_many_times_in_a_line_is_tried_once(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text("KeyboardInterrupt: " + "ray::a" * 40_000 + "\n")
     with cpu_limit(5.0), open_capture(str(tmp_path)) as capture:
         engine.run(capture)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "other"),
+    [("1" * 150, "1" * 75), ("1 " * 150_000, "1 " * 150_000), ("ERROR " * 50, "ERROR " * 25)],
+)
+def test_a_prefix_of_a_console_is_no_pattern_that_takes_long(prefix: str, other: str) -> None:
+    """The first two took 20 s: the prefix of a line becomes a pattern for the others."""
+    lines = [f"{prefix}x: Traceback (most recent call last):", *[f"{other}y"] * 3000][
+        : 900_000 // len(other)
+    ]
+    with cpu_limit(MOST_S):
+        assert shape.without_unknown_prefix(lines) == lines
 
 
 def test_what_stands_late_in_a_long_line_is_found(tmp_path: Path) -> None:

@@ -110,7 +110,12 @@ _OPENING = pattern(
 """Where a record or traceback begins, behind any prefix."""
 _FEWEST = 3
 """Lines that show a prefix of an unknown form."""
-_A_VARIABLE = r"(?:\d{1,30}|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b *)"
+_LONGEST_PREFIX = 300
+"""Characters of a prefix of an unknown form: it becomes a pattern."""
+_A_VARIABLE = (
+    # A run of digits as a whole: several in a row could share the digits of a line in countless ways.
+    r"(?:\d{1,300}(?!\d)|\b(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b {0,300}(?! ))"
+)
 _VARIABLE = pattern(_A_VARIABLE)
 _NUMBER = pattern(r"[ \t]{0,8}(?P<number>\d{1,7})")
 _AFTER_NUMBER = pattern(r"\t|[ ]?[|:│][ ]?")
@@ -365,9 +370,14 @@ def without_unknown_prefix(raws: list[str]) -> list[str]:
     openings = (found for raw in sample if (found := _OPENING.search(raw)))
     for opening in islice(openings, _FEWEST):
         prefix = opening.string[: opening.start()]
-        if not uncoloured(prefix).strip():
+        if not uncoloured(prefix[:_LONGEST]).strip():
             return raws
-        if "\\" in prefix or prefix.count('"') % 2 or prefix.count("'") % 2:
+        if (
+            len(prefix) > _LONGEST_PREFIX
+            or "\\" in prefix
+            or prefix.count('"') % 2
+            or prefix.count("'") % 2
+        ):
             continue  # a quotation, or a string of JSON
         known = (uncoloured(opening.string), f"{uncoloured(prefix)}x")
         if any(_OPENING.match(text) or text == "x" for text in map(_stripped, known)):
