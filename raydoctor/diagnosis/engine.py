@@ -350,7 +350,7 @@ def _findings(
     except CpuTimeSpent:
         gaps.append(_unfinished(f"rule {rule.name}", seconds))
         return []
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # another package's rule must not end this process
         if strict:
             raise
         gaps.append(

@@ -17,7 +17,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -121,13 +121,14 @@ def _from_file(package: str, folder: str, file: str) -> Rule:
             paste.shell("Rename it to {name}.py", name=stem.replace("-", "_")),
         )
     try:
-        return own.only_rule(import_module(f"{package}.{stem}"))
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # standard output is the report's
+            return own.only_rule(import_module(f"{package}.{stem}"))
+    except (Exception, SystemExit) as error:
         hint = paste.shell("raydoctor rules test {folder:path}", folder=folder)
         raise RaydoctorError(f"{where}: {_why(error)}", hint) from error
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"line {error.lineno}: {error.msg}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -145,8 +146,9 @@ def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
     for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
         where = f"rules of {point.name} ({point.value})"
         try:
-            rules = tuple(_rules_in(point.load()))
-        except Exception as error:
+            with redirect_stdout(sys.stderr):
+                rules = tuple(_rules_in(point.load()))
+        except (Exception, SystemExit) as error:
             gaps.append(_unloaded(where, _why(error)))
             continue
         yield from ((where, rule) for rule in rules)

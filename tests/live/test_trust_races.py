@@ -6,10 +6,12 @@ matters, the test replaces the file at that moment.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ import pytest
 from raydoctor.act.attach import launch
 from raydoctor.act.run import runs, supervise, task_events
 from raydoctor.act.zombies import clean
+from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.capture import owners
 from raydoctor.capture.open import open_capture
 from raydoctor.cli import run
@@ -441,3 +444,93 @@ def test_the_output_of_a_driver_is_not_kept_where_others_can_replace_it(
         assert not log.startswith(str(folder))
     finally:
         runs.forget(log)
+
+
+# ---------------------------------------------------------------- zombies --clean
+
+
+def a_capture(folder: Path, number: int = 1) -> Path:
+    """A session's folder that root keeps, unchanged for a day."""
+    session = folder / f"session_2026-11-20_10-00-00_000000_{number}"
+    (session / "logs").mkdir(parents=True)
+    (session / "logs" / "raylet.out").write_text("kept\n")
+    for each in (*session.rglob("*"), session):
+        os.utime(each, (1.0, time.time() - 86_400))
+    return session
+
+
+def found_by_clean(folder: Path) -> list[clean.Stale]:
+    return [each for each in clean.find(SweepOptions()) if str(folder) in each.path]
+
+
+def test_a_process_elsewhere_shows_no_folder_of_ours_to_clean(place: Ground) -> None:
+    """In a mount namespace of its own, the path of a log it has open may be that of any folder of ours."""
+    capture = a_capture(place.folder / "captures")
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        with suppress(BaseException):
+            libc = ctypes.CDLL(None)
+            libc.unshare(0x00020000)  # CLONE_NEWNS
+            libc.mount(b"none", b"/", None, 1 << 18 | 1 << 14, None)  # private, with all below
+            libc.mount(b"none", str(capture.parent).encode(), b"tmpfs", 0, b"mode=777")
+            hostile.become(MALLORY)
+            logs = capture.with_name(f"{capture.name}2") / "logs"
+            logs.mkdir(parents=True)
+            flags = os.O_CREAT | os.O_WRONLY
+            os.open(logs / f"python-core-worker-{WORKER}_{os.getpid()}.log", flags)
+            os.write(writing, b"x")
+            time.sleep(60)
+        os._exit(1)
+    os.close(writing)
+    place.pids.append(pid)
+    assert os.read(reading, 1)
+    assert found_by_clean(place.folder) == []
+
+
+def test_a_link_of_another_user_leads_to_no_folder_to_clean(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/tmp/ray` may be made by any user before Ray is."""
+    capture = a_capture(place.folder / "captures")
+    monkeypatch.setenv("RAY_TMPDIR", str(place.folder))
+    theirs_to(place.folder / "ray", capture.parent)
+    (planned,) = found_by_clean(place.folder)
+    assert "is a link of" in planned.reason
+    assert "is a link of" in clean._problem_of(planned)
+    assert (capture / "logs" / "raylet.out").read_text() == "kept\n"
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_what_takes_the_name_of_a_dead_session_is_kept(place: Ground, is_file: bool) -> None:
+    """Ray makes `/tmp/ray` writable for all users: one can give a living session a dead one's name."""
+    dead = a_capture(place.folder / "ray")
+    planned = clean.Stale(str(dead), "session", 1, 86_400.0)
+    dead.rename(dead.with_name("old"))
+    living = a_capture(place.folder / "ray", 2)
+    (living / "logs" / "gcs_server.out").write_text("alive\n")
+    if is_file:
+        theirs_to(dead, living)
+    else:
+        living.rename(dead)
+    assert clean._problem_of(planned)
+    assert (dead / "logs" / "gcs_server.out").read_text() == "alive\n"
+
+
+def test_what_is_exchanged_while_a_session_is_removed_is_kept(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = a_capture(place.folder / "ray")
+    living = a_capture(place.folder / "ray", 2)
+    (living / "logs" / "gcs_server.out").write_text("alive\n")
+    listed = os.listdir
+
+    def exchanged(folder: Any) -> list[str]:
+        if isinstance(folder, int) and living.exists():
+            dead.rename(dead.with_name("old"))
+            living.rename(dead)
+        return listed(folder)
+
+    monkeypatch.setattr(clean.os, "listdir", exchanged)
+    assert clean._problem_of(clean.Stale(str(dead), "session", 1, 86_400.0))
+    assert (dead / "logs" / "gcs_server.out").read_text() == "alive\n"

@@ -207,6 +207,30 @@ def test_a_package_that_does_not_load_is_a_gap(installed: Path, value: str, why:
     assert why in gap.why
 
 
+def test_a_package_that_ends_the_process_is_a_gap(
+    installed: Path, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its exit code 0 would say that nothing is wrong, and what it prints would be no JSON."""
+    (installed / "acme_ray" / "__init__.py").write_text("print('hello')\nraise SystemExit(0)\n")
+    code, out, err = say(capsys, "diagnose", logs, "--format", "json")
+    assert code == 3
+    assert [g["why"] for g in json.loads(out)["gaps"] if "acme" in g["what"]] == [
+        "not loaded: SystemExit: 0"
+    ]
+    assert "hello" in err
+
+
+def test_a_rule_that_ends_the_process_is_a_gap(
+    folder: Path, logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "flux_hot.py").write_text(
+        RULE.replace("    for event in", "    exit(0)\n    for event in")
+    )
+    code, out, _ = say(capsys, "diagnose", logs, "--rules", str(folder), "--format", "json")
+    assert code == 3
+    assert "crashed: SystemExit: 0" in out
+
+
 def test_a_package_cannot_take_a_name(installed: Path) -> None:
     (installed / "acme_ray" / "owner_died.py").write_text(RULE)
     found = plugins.catalogue()

@@ -8,6 +8,7 @@ grant a lease for writing (fcntl(2), F_SETLEASE).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.zombies import history
 from raydoctor.act.zombies.leftovers import SweepOptions
-from raydoctor.capture import owners
+from raydoctor.capture import outputs, owners
 from raydoctor.capture.session import is_session
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Cluster
@@ -33,6 +34,8 @@ from raydoctor.observe.processes.ownership import Machine
 
 QUIET = 600.0
 """Seconds without a change; living sessions write more often."""
+_IN_USE = "it is in use now"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HEAD = 1 << 16
 _SHARED = "/dev/shm"
 _SHARED_FILES = pattern(r"plasma[A-Za-z0-9]{6}|sem\.(?:obj|hdr).+")
@@ -83,35 +86,84 @@ def remove(plan: Sequence[Stale], options: SweepOptions, audit: Audit) -> list[S
         if each.reason:
             done.append(each)
         elif now is None or now.reason:
-            done.append(each._replace(reason=now.reason if now else "it is in use now"))
+            done.append(each._replace(reason=now.reason if now else _IN_USE))
         else:
             done.append(_removed(now, audit))
     return done
 
 
 def _removed(each: Stale, audit: Audit) -> Stale:
-    problem = _remove(each.path)
+    problem = _problem_of(each)
     audit.write("remove", path=each.path, bytes=each.bytes, result=problem or "removed")
     return each._replace(removed=not problem, reason=problem)
 
 
-def _remove(path: str) -> str:
+def _problem_of(each: Stale) -> str:
     """Remove a file or folder. Empty if it is gone, else why not."""
     try:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)  # follows no link
-        else:
-            os.unlink(path)
+        with outputs.place(each.path) as place:
+            try:
+                folder = os.open(place.name, _FOLDER, dir_fd=place.folder)
+            except NotADirectoryError:
+                os.unlink(place.name, dir_fd=place.folder)
+                return ""
+            try:
+                return _emptied(folder) or _without(place)
+            finally:
+                os.close(folder)
     except FileNotFoundError:
-        pass
+        return ""
     except OSError as error:
         return error.strerror or str(error)
-    return "a process created new files in it" if os.path.lexists(path) else ""
+
+
+def _emptied(folder: int) -> str:
+    """Remove all that an open folder contains, unless it is in use. Raises OSError.
+
+    Ray makes `/tmp/ray` writable for all users: another folder may have this name by now. What is removed is
+    therefore below the descriptor.
+    """
+    if time.time() - _changed(folder) < QUIET:
+        return _IN_USE
+    for name in os.listdir(folder):
+        inside = f"/proc/self/fd/{folder}/{name}"
+        if stat.S_ISDIR(os.lstat(inside).st_mode):
+            shutil.rmtree(inside)  # follows no link
+        else:
+            os.unlink(inside)
+    return ""
+
+
+def _changed(folder: int) -> float:
+    """The last change of an open folder, its logs and their direct entries: a living session writes there."""
+    changed = os.fstat(folder).st_mtime
+    with suppress(OSError):
+        logs = os.open("logs", _FOLDER, dir_fd=folder)
+        try:
+            changed = max(changed, os.fstat(logs).st_mtime)
+            for name in os.listdir(logs):
+                with suppress(OSError):
+                    changed = max(changed, os.lstat(name, dir_fd=logs).st_mtime)
+        finally:
+            os.close(logs)
+    return changed
+
+
+def _without(place: outputs.OutputPlace) -> str:
+    """Remove an empty folder. Raises OSError."""
+    try:
+        os.rmdir(place.name, dir_fd=place.folder)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return "a process created new files in it"
+    return ""
 
 
 def _judged(each: Stale, options: SweepOptions) -> Stale:
     try:
         owner = os.lstat(each.path).st_uid
+        owners.output_path(each.path)
     except OSError as error:
         return each._replace(reason=error.strerror or str(error))
     mine = os.geteuid()
@@ -139,6 +191,8 @@ class _Used:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.sessions = ownership.sessions(machine) | {t.session for t in machine.traces.values()}
+        self.beside = {session for pid, session in _named(machine) if proc.has_our_files(pid)}
+        """Sessions in whose parent folders other sessions are searched."""
         self.paths = set(history.bound_sockets()) | {
             path for pid in machine.processes for path in _places(pid)
         }
@@ -151,6 +205,14 @@ class _Used:
         return any(path == real or path.startswith(f"{real}/") for path in self.paths)
 
 
+def _named(machine: Machine) -> Iterator[tuple[int, str]]:
+    """Each process of a session, and the session's folder as that process names it."""
+    for logs in (machine.log, machine.output):
+        yield from ((pid, log.session) for pid, log in logs.items())
+    yield from ((d.pid, d.session_dir) for d in machine.daemons.values() if d.session_dir)
+    yield from ((pid, trace.session) for pid, trace in machine.traces.items())
+
+
 def _places(pid: int) -> Iterator[str]:
     yield from proc.files(pid).values()
     for name in ("cwd", "exe", "root"):
@@ -160,7 +222,7 @@ def _places(pid: int) -> Iterator[str]:
 
 def _sessions(used: _Used) -> list[Stale]:
     found: dict[str, Stale] = {}
-    idle = [s for s in history.session_folders(used.sessions) if not used.uses(s)]
+    idle = [s for s in history.session_folders(used.beside) if not used.uses(s)]
     for root in sorted({os.path.dirname(session) for session in idle}):
         # The collector lists the folders beside the given session.
         for piece in sessions.tables(Cluster(session_dir=f"{root}/session")):

@@ -100,7 +100,7 @@ _TAG = pattern(
 _MARKS = frozenset("`-*+>\"'")
 _OPENING = pattern(
     r"(?<!Error: )(?<!\w{4})Traceback \(most recent call last\):"
-    r"|ray::\w[^()\n]{0,200}\(\) \(pid=\d{1,10}[,)]|\((?:raylet|gcs_server|autoscaler)[ ,)]"
+    r"|ray::\w[^()\n]{0,100}\(\) \(pid=\d{1,10}[,)]|\((?:raylet|gcs_server|autoscaler)[ ,)]"
     r"|\([A-Za-z][^()\n]{0,200} pid=\d{1,10}[,)]"
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ][A-Z]{4,8} \w{1,60}\.py:\d"

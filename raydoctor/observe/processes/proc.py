@@ -262,6 +262,13 @@ def has_other_pids(pid: int) -> bool:
     return False
 
 
+def has_our_files(pid: int) -> bool:
+    """Whether a path of this process leads to the same file here: it is in our mount namespace."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+    return False
+
+
 def owner(pid: int) -> int | None:
     """The user id that it runs as."""
     if not LINUX:
