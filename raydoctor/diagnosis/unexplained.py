@@ -16,8 +16,10 @@ short messages with different meanings (`benchmarks/README.md` has the compariso
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from raydoctor.capture.console.prefixes import HEADER, STAMP
 from raydoctor.case import Case, evidence
@@ -402,7 +404,12 @@ class _Accounted:
         self._failed_in = {link.event.source.path for f in failures for link in f.chain}
         self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
         # The message as well: JSON escapes the text that a traceback elsewhere contains unescaped.
-        self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
+        texts = (
+            text
+            for event in self.events
+            for text in (event.text, "" if event.message in event.text else event.message)
+        )
+        self.quoted = "\n".join(dict.fromkeys(texts))
         self._ids = {id(event) for event in self.events} | _of_ends(case, self.entities)
         hurt = [
             link.event.at
@@ -632,6 +639,8 @@ class _Recognised:
             for seen in (event, *event.sightings):
                 self._hold(seen, self._lines, 0)
                 self._words.add(_words(seen))
+        for held in (self._lines, self._tracebacks):
+            held.update({path: _merged(lines) for path, lines in held.items()})
 
     def _hold(self, event: Event, lines: dict[str, list[tuple[int, int]]], first: int) -> None:
         begin, end = event.line + first, event.line + event.text.count("\n")
@@ -641,12 +650,31 @@ class _Recognised:
     def holds(self, event: Event) -> bool:
         """Whether a signal recognized the record, a part of it, or the record that it is part of."""
         first, last = event.line, event.line + event.text.count("\n")
-        held = self._lines.get(event.source.path, [])
+        held = [self._lines]
         if event.kind not in TRACEBACKS:
             last = first
-            held = [*held, *self._tracebacks.get(event.source.path, [])]
-        overlapping = any(begin <= last and first <= end for begin, end in held)
+            held.append(self._tracebacks)
+        overlapping = any(
+            _overlaps(lines.get(event.source.path, []), first, last) for lines in held
+        )
         return overlapping or (event.at is not None and _words(event) in self._words)
+
+
+def _merged(lines: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges in order, with those joined that overlap."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(lines):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _overlaps(merged: list[tuple[int, int]], first: int, last: int) -> bool:
+    """Whether one of the ranges has a line from `first` to `last`."""
+    at = bisect_right(merged, last, key=itemgetter(0))
+    return at > 0 and first <= merged[at - 1][1]
 
 
 def _words(event: Event) -> tuple[object, ...]:
