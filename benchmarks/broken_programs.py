@@ -433,6 +433,104 @@ def train(n):
     return features.make(n)
 assert ray.get(train.remote(1)) == 2
 """,
+    "environment-after-init": """
+import os, ray
+ray.init(num_cpus=2)
+os.environ["STORE_URL"] = "memory://"
+@ray.remote
+def read():
+    return os.environ["STORE_URL"]
+assert ray.get(read.remote()) == "memory://"
+""",
+    "relative-path": """
+import os, ray
+os.makedirs("input", exist_ok=True)
+with open("input/rows.txt", "w") as file:
+    file.write("1")
+ray.init(num_cpus=2)
+@ray.remote
+def count():
+    return len(open("rows.txt").read())
+assert ray.get(count.remote()) == 1
+""",
+    "read-only-array": """
+import numpy, ray
+ray.init(num_cpus=2)
+@ray.remote
+def scale(array):
+    array *= 2
+    return int(array.sum())
+assert ray.get(scale.remote(numpy.ones(100_000, dtype=int))) == 200_000
+""",
+    "reference-in-list": """
+import ray
+ray.init(num_cpus=2)
+@ray.remote
+def total(parts):
+    return sum(parts)
+assert ray.get(total.remote([ray.put(n) for n in range(3)])) == 3
+""",
+    "direct-call": """
+import ray
+ray.init(num_cpus=2)
+@ray.remote
+def double(n):
+    return 2 * n
+result = double(4)
+assert result == 8
+""",
+    "more-returned": """
+import ray
+ray.init(num_cpus=2)
+@ray.remote(num_returns=2)
+def cut(rows):
+    return rows[:2], rows[2:4], rows[4:]
+assert ray.get(cut.remote([1, 2, 3, 4, 5])) == [[1, 2], [3, 4], [5]]
+""",
+    "signal-in-method": """
+import ray, signal
+ray.init(num_cpus=2)
+@ray.remote(max_concurrency=4)
+class Trainer:
+    def __init__(self):
+        self.stops = False
+    def fit(self):
+        signal.signal(signal.SIGUSR1, self.stop)
+        return "fitted"
+    def stop(self, *_):
+        self.stops = True
+assert ray.get(Trainer.remote().fit.remote()) == "fitted"
+""",
+    "module-constant": """
+import ray
+with open("places.py", "w") as file:
+    file.write("BASE = None")
+import places
+ray.init(num_cpus=2)
+places.BASE = "/data"
+@ray.remote
+def path(name):
+    return places.BASE + "/" + name
+assert ray.get(path.remote("rows")) == "/data/rows"
+""",
+    "alarm-left-armed": """
+import ray, signal, time
+ray.init(num_cpus=1)
+def too_late(*_):
+    raise TimeoutError("2 s")
+@ray.remote
+def quick():
+    signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(2)
+    return 1
+@ray.remote
+def norm(n):
+    for _ in range(40):
+        time.sleep(0.1)
+    return n
+assert ray.get(quick.remote()) == 1
+assert ray.get(norm.remote(1)) == 1
+""",
     "module-missing": """
 import ray
 ray.init(num_cpus=2)

@@ -269,6 +269,52 @@ def _own_module(t: Trial) -> None:
     t.init(step.replace("FOLDER", '"lib"'))
 
 
+def _variable(t: Trial) -> None:
+    step = t.step("task-exception", "env_vars", "STORE_URL")
+    t.init(step.replace("VALUE", '"memory://"'))
+
+
+def _folder_sent(t: Trial) -> None:
+    t.init(t.step("task-exception", "working_dir").replace("FOLDER", '"input"'))
+
+
+def _before(line: str, *words: str) -> Callable[[Trial], None]:
+    """The step goes into the program above this line."""
+
+    def apply(t: Trial) -> None:
+        indent = line[: len(line) - len(line.lstrip())]
+        t.swap(line, f"{indent}{_code(t.step('task-exception', *words))}\n{line}")
+
+    return apply
+
+
+def _fetched(t: Trial) -> None:
+    step = _code(t.step("task-exception", "values = ray.get("))
+    t.swap(
+        "    return sum(parts)",
+        f"    {step.replace('references', 'parts')}\n    return sum(values)",
+    )
+
+
+def _remote_call(t: Trial) -> None:
+    step = _code(t.step("job-failed", "double.remote("))
+    t.swap("result = double(4)", step.replace("ARGUMENTS", "4"))
+
+
+def _in_init(t: Trial) -> None:
+    step = _code(t.step("task-exception", "signal.signal(", "__init__"))
+    t.swap("        signal.signal(signal.SIGUSR1, self.stop)\n", "")
+    line = step.replace("number", "signal.SIGUSR1").replace("handler", "self.stop")
+    t.swap("        self.stops = False\n", f"        self.stops = False\n        {line}\n")
+
+
+def _constant_passed(t: Trial) -> None:
+    step = _code(t.step("task-exception", "places.BASE"))
+    t.swap("def path(name):", "def path(name, base):")
+    t.swap("    return places.BASE", "    return base")
+    t.swap('path.remote("rows")', step.replace("task.", "path.").replace("ARGUMENTS", '"rows"'))
+
+
 def _package(t: Trial) -> None:
     step = t.step("task-exception", '"pip"', "PACKAGE")
     t.init(step.replace("PACKAGE", '"cowsay"'))
@@ -395,6 +441,15 @@ KINDS: dict[str, Kind] = {
     "large-closure": Kind(_put_once),
     "not-serializable-lock": Kind(_own_lock),
     "module-of-the-user": Kind(_own_module),
+    "environment-after-init": Kind(_variable),
+    "relative-path": Kind(_folder_sent),
+    "read-only-array": Kind(_before("    array *= 2", "array.copy()")),
+    "reference-in-list": Kind(_fetched),
+    "direct-call": Kind(_remote_call),
+    "more-returned": Kind(_decorated("task-exception", "cut", "num_returns=3")),
+    "signal-in-method": Kind(_in_init),
+    "module-constant": Kind(_constant_passed),
+    "alarm-left-armed": Kind(_decorated("task-exception", "quick", "max_calls=1")),
     "module-missing": Kind(_package),
     "pip-no-such-version": Kind(_version, 90),
     "package-too-large": Kind(_excluded, 90),
