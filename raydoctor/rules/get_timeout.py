@@ -32,6 +32,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.cluster import resources
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -175,11 +176,22 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
             return f"the task was still running ({pids})", [Link(state, shows)], True
     for state in waiting.queued_at_the_end(case):
         queue = waiting.queue(state)
-        holders = waiting.held_by(waiting.holders_in(state))
+        none_left = waiting.used_up(state)
+        holders = waiting.held_by(
+            h
+            for h in waiting.holders_in(state)
+            if h.held and (not none_left or none_left.keys() & h.held.keys())
+        )
+        one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
+        shows = f"{one} in the raylet's last state dump"
         if holders:
-            one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
-            shows = f"{one} in the raylet's last state dump, behind {holders}"
-            return f"{one}, and {holders} held the resources", [Link(state, shows)], False
+            link = Link(state, f"{shows}, behind {holders}")
+            return f"{one}, and {holders} held the resources", [link], False
+        if none_left:
+            free = evidence.join_names(
+                (resources.share(name, 0, total) for name, total in none_left.items()), 3
+            )
+            return f"{one}, and the node had {free} free", [Link(state, shows)], False
     return "", [], False
 
 

@@ -515,6 +515,20 @@ def queued_at_the_end(case: Case) -> list[Event]:
     ]
 
 
+_OWN_FREE = pattern(r'Local resources: \{"total":\{([^{}]*)\}\}?, "available": \{([^{}]*)\}')
+
+
+def used_up(state: Event) -> resources.Needs:
+    """The total of each resource of which a raylet's node has none left. Empty if the dump does not show it."""
+    found = _OWN_FREE.search(state["local_id"])
+    if not found:
+        return {}
+    total, free = (
+        resources.ten_thousandths(re.sub(r"[\[\]]", "", each)) for each in found.groups()
+    )
+    return {name: amount for name, amount in total.items() if amount and not free.get(name)}
+
+
 def queue(state: Event) -> int:
     """The number of requests in a raylet's queue, whose name depends on Ray's version."""
     names = ("grant_queue_length", "dispatch_queue_length")
