@@ -111,6 +111,20 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
         specs[:] = [type(spec)(f"popen//python={python}//id={spec.id}") for spec in specs]
 
 
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    is_package = (path / "__init__.py").is_file()
+    return Rotated.from_parent(parent, path=path) if is_package else None
+
+
+class Rotated(pytest.Package):
+    """A folder of tests that each worker collects from another place on: what one compiles, the others only read."""
+
+    def collect(self) -> list[pytest.Item | pytest.Collector]:
+        found = [*super().collect()]
+        start = int(len(found) * workers.share_before())
+        return found[start:] + found[:start]
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     return ByModule(config, log)
 

@@ -30,6 +30,12 @@ def count() -> int:
     return max(1, min(A_CORE * cores, memory // A_WORKER))
 
 
+def share_before() -> float:
+    """How many of the workers come before this one, as a part of all."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return number / int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
 @cache
 def are_isolated() -> bool:
     """Whether this user and system have the namespaces."""
