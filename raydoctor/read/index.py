@@ -7,10 +7,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from raydoctor.case.rule import Signal
 from raydoctor.model.values import Source
+
+_Value = TypeVar("_Value")
 
 ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})
@@ -93,6 +95,18 @@ class LiteralEntry(NamedTuple):
     """Signals whose literals are part of the reported one: for lines in which the others find no symptom."""
 
 
+class _Computed(dict[bytes, _Value]):
+    """Values by literal, each made at its first use: a capture contains few of the literals."""
+
+    def __init__(self, make: Callable[[bytes], _Value]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, literal: bytes) -> _Value:
+        self[literal] = value = self._make(literal)
+        return value
+
+
 class Index:
     """Literals, the signals of each, and the literals that can hide one another."""
 
@@ -101,11 +115,10 @@ class Index:
         for signal in dict.fromkeys(signals):
             self._by_literal.setdefault(signal.find, []).append(SignalProbe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
-        self._parts = list(_contained(list(self._by_literal)))
-        self._hidden = _overlaps(list(self._by_literal), self._parts)
-        self._tables: dict[str, Mapping[bytes, LiteralEntry]] = {}
+        self._overlaps = _Overlaps(list(self._by_literal))
+        self._tables: dict[str, Mapping[bytes, LiteralEntry | None]] = {}
         self._literals: dict[str, frozenset[str]] = {}
-        self._relevant: dict[str, frozenset[bytes]] = {}
+        self._relevant: dict[str, Mapping[bytes, bool]] = {}
 
     def literals(self, role: str) -> frozenset[str]:
         """The literals to search for in a file of this role."""
@@ -118,51 +131,41 @@ class Index:
             )
         return self._literals[role]
 
-    def relevant(self, role: str) -> frozenset[bytes]:
-        """Literals that make a line of such a file worth parsing."""
+    def relevant(self, role: str) -> Mapping[bytes, bool]:
+        """literal -> whether it makes a line of such a file worth parsing."""
         if role not in self._relevant:
-            tables = (self.table(each) for each in (role, *_possible_roles(role)))
-            self._relevant[role] = frozenset(literal for table in tables for literal in table)
+            tables = [self.table(each) for each in (role, *_possible_roles(role))]
+            self._relevant[role] = _Computed(lambda key: any(table[key] for table in tables))
         return self._relevant[role]
 
-    def table(self, role: str) -> Mapping[bytes, LiteralEntry]:
-        """literal -> the signals to try on a line of this role."""
+    def table(self, role: str) -> Mapping[bytes, LiteralEntry | None]:
+        """literal -> the signals to try on a line of this role, if any."""
         if role not in self._tables:
-            self._tables[role] = self._made_table(role)
+            # The literals of this role's signals also determine which literal hides which.
+            roles = frozenset(EXCERPTS.get(role, (role,)))
+            self._tables[role] = _Computed(lambda key: self._entry(key.decode(), roles))
         return self._tables[role]
 
-    def _made_table(self, role: str) -> dict[bytes, LiteralEntry]:
-        # Only from the few literals of this role's signals: they also determine which literal hides which.
-        roles = frozenset(EXCERPTS.get(role, (role,)))
-        own = {
-            literal: fitting
-            for literal, probes in self._by_literal.items()
-            if (fitting := tuple(p for p in probes if not roles.isdisjoint(p.signal.roles)))
-        }
-        hidden: dict[str, list[tuple[str, tuple[SignalProbe, ...]]]] = {
-            literal: [] for literal in own
-        }
-        for literal in sorted(own):
-            for other in self._hidden.get(literal, ()):
-                hidden.setdefault(other, []).append((literal, own[literal]))
-        inside: dict[str, list[SignalProbe]] = {}
-        for part, whole in self._parts:
-            if part in own:
-                inside.setdefault(whole, []).extend(own[part])
-                hidden.setdefault(whole, [])
-        return {
-            literal.encode(): LiteralEntry(
-                own.get(literal, ()), tuple(others), tuple(inside.get(literal, ()))
-            )
-            for literal, others in hidden.items()
-        }
+    def _entry(self, literal: str, roles: frozenset[str]) -> LiteralEntry | None:
+        hidden = ((each, self._own(each, roles)) for each in self._overlaps.hidden_by(literal))
+        inside = (self._own(each, roles) for each in self._overlaps.inside(literal))
+        entry = LiteralEntry(
+            self._own(literal, roles),
+            tuple((other, probes) for other, probes in hidden if probes),
+            tuple(probe for probes in inside for probe in probes),
+        )
+        return entry if any(entry) else None
+
+    def _own(self, literal: str, roles: frozenset[str]) -> tuple[SignalProbe, ...]:
+        probes = self._by_literal.get(literal, ())
+        return tuple(probe for probe in probes if not roles.isdisjoint(probe.signal.roles))
 
 
 @lru_cache(maxsize=8)
 def index_of(signals: tuple[Signal, ...]) -> Index:
     """The index of these signals: one for all captures that a process reads (`diff`, `rules test`).
 
-    Making one takes as long as reading a small capture. The literals depend on the files of a capture.
+    The literals depend on the files of a capture.
     """
     return Index(signals)
 
@@ -210,39 +213,52 @@ def _only_begins(pattern: str) -> bool:
     return pattern.startswith("^")
 
 
-def _overlaps(literals: list[str], parts: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """literal -> others that it can hide, because both can share characters in a line."""
-    found: dict[str, set[str]] = {}
-    for literal, other in _touching(literals):
-        found.setdefault(literal, set()).add(other)
-        found.setdefault(other, set()).add(literal)
-    for other, literal in parts:
-        found.setdefault(literal, set()).add(other)
-    return {literal: sorted(others) for literal, others in found.items()}
+class _Overlaps:
+    """Which literals can share characters in a line."""
 
+    def __init__(self, literals: list[str]) -> None:
+        self._literals = literals
+        self._text = "\0".join(literals)
+        self._begins = list(accumulate((len(literal) + 1 for literal in literals), initial=0))
+        self._order = {literal: number for number, literal in enumerate(literals)}
+        # Comparing two characters first excludes most literals.
+        self._starting: dict[str, list[str]] = {}
+        self._ending: dict[str, list[str]] = {}
+        for literal in literals:
+            for size in (1, 2):
+                self._starting.setdefault(literal[:size], []).append(literal)
+                self._ending.setdefault(literal[-size:], []).append(literal)
 
-def _touching(literals: list[str]) -> Iterator[tuple[str, str]]:
-    """Pairs with an overlap: the end of the first equals the start of the second."""
-    starting: dict[str, list[str]] = {}
-    for literal in literals:
-        for size in (1, 2):
-            starting.setdefault(literal[:size], []).append(literal)
-    for literal in literals:
-        # Comparing two characters first excludes most positions.
+    def hidden_by(self, literal: str) -> list[str]:
+        """Literals that it can hide: they overlap with it, or contain it."""
+        found = {*self._continuing(literal), *self._preceding(literal), *self._containing(literal)}
+        return sorted(found - {literal})
+
+    def inside(self, literal: str) -> list[str]:
+        """Literals that are part of it."""
+        found = {
+            other
+            for begin in range(len(literal))
+            for size in (1, 2)
+            for other in self._starting.get(literal[begin : begin + size], ())
+            if (size == 2 or len(other) == 1) and literal.startswith(other, begin)
+        }
+        return sorted(found - {literal}, key=self._order.__getitem__)
+
+    def _continuing(self, literal: str) -> Iterator[str]:
         for begin in range(len(literal)):
-            for other in starting.get(literal[begin : begin + 2], ()):
-                if other != literal and other.startswith(literal[begin:]):
-                    yield literal, other
+            for other in self._starting.get(literal[begin : begin + 2], ()):
+                if other.startswith(literal[begin:]):
+                    yield other
 
+    def _preceding(self, literal: str) -> Iterator[str]:
+        for end in range(1, len(literal) + 1):
+            for other in self._ending.get(literal[max(0, end - 2) : end], ()):
+                if other.endswith(literal[:end]):
+                    yield other
 
-def _contained(literals: list[str]) -> Iterator[tuple[str, str]]:
-    """Pairs in which the second contains the first."""
-    text = "\0".join(literals)
-    starts = list(accumulate((len(literal) + 1 for literal in literals), initial=0))
-    for literal in literals:
-        at = text.find(literal)
+    def _containing(self, literal: str) -> Iterator[str]:
+        at = self._text.find(literal)
         while at >= 0:
-            container = literals[bisect_right(starts, at) - 1]
-            if container != literal:
-                yield literal, container
-            at = text.find(literal, at + 1)
+            yield self._literals[bisect_right(self._begins, at) - 1]
+            at = self._text.find(literal, at + 1)

@@ -219,7 +219,7 @@ class _FileReader:
                 known = self._known.get(literal)
                 if known and self._recognize(number, int(offset), literal, known):
                     continue
-                if literal not in self._relevant:
+                if not self._relevant[literal]:
                     continue
                 if self._time.spent:
                     self._hit = int(offset)
@@ -227,7 +227,7 @@ class _FileReader:
                 self._enter(number, int(offset))
             elif self._view_ends and int(offset) >= self._view_ends:
                 # Further along a line that is only partly in view.
-                if literal not in self._relevant:
+                if not self._relevant[literal]:
                     continue
                 if self._time.spent:
                     self._hit = int(offset)
@@ -245,7 +245,7 @@ class _FileReader:
 
     def _try_literal(self, literal: bytes) -> None:
         """Try the signals of a literal, and of those that it may hide, on the line in view."""
-        entry = self._table.get(literal)
+        entry = self._table[literal]
         if entry is None:
             return
         self._try(entry.own)
