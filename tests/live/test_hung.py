@@ -184,7 +184,8 @@ def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, 
     found = read(**together(rows, in_socket(LOAD)))
     assert (len(found.groups), len(found.early)) == (hangs, 1 - hangs)
     if not hangs:
-        assert render.verdict(render.HungView(found)).endswith("load (pid 801), 20 s.")
+        said = render.verdict(render.HungView(found))
+        assert "The oldest wait, 20 s: load (pid 801) waits for a socket" in said
 
 
 @pytest.mark.parametrize(("wakes", "hangs"), [(20.0, 0), (-1.0, 0), (9000.0, 1), (None, 1)])
