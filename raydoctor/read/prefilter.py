@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, NamedTuple
 
 from raydoctor.model import paste
@@ -37,6 +38,8 @@ LITERALS_PER_PASS = 64
 with 64, 1.5 s with 80, 2.1 s with 100."""
 _PASS_COSTS = 0.004
 """Seconds to start another rg process."""
+TINY = 32 << 10
+"""Bytes up to which literals that occur nowhere are left out first: rg needs 8 ms to prepare for 400."""
 LARGE = 16 << 20
 """Bytes from which a pass justifies several rg processes in parallel."""
 GIANT = 16 << 20
@@ -96,8 +99,7 @@ def find_rg() -> str:
     The scripts folder comes first, because a virtual environment need not be activated.
     """
     name = "rg.exe" if os.name == "nt" else "rg"
-    places = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable), _user_scripts())
-    for place in places:
+    for place in _script_folders():
         if place and os.access(candidate := os.path.join(place, name), os.X_OK):
             return candidate
     import shutil  # slow to import, and nearly always rg is in this Python's folder
@@ -110,9 +112,10 @@ def find_rg() -> str:
     )
 
 
-def _user_scripts() -> str:
-    scheme = sysconfig.get_preferred_scheme("user")
-    return sysconfig.get_path("scripts", scheme)
+def _script_folders() -> Iterator[str | None]:
+    yield sysconfig.get_path("scripts")
+    yield os.path.dirname(sys.executable)
+    yield sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
 
 
 def search(files: Iterable[str], literals: Iterable[str], gaps: list[Gap]) -> Iterator[Hit]:
@@ -165,7 +168,11 @@ def _plan(wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]) -> _Pl
             plan.piped.append(file)
         elif literals:
             groups.setdefault(literals, []).append(file)
-    for literals, members in _pack(groups, sizes):
+    for given, members in _pack(groups, sizes):
+        is_tiny = sum(sizes[file] for file in members) <= TINY
+        literals = _present(given, members) if is_tiny else given
+        if not literals:
+            continue
         giants = [file for file in members if sizes[file] >= GIANT]
         small = [file for file in members if sizes[file] < GIANT]
         for file in giants:
@@ -175,6 +182,15 @@ def _plan(wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]) -> _Pl
             plan.passes.append(Pass(part, shares))
     plan.passes.sort(key=lambda each: not each.giant)
     return plan
+
+
+def _present(literals: frozenset[str], files: Iterable[str]) -> frozenset[str]:
+    """Those that occur in the files; all if one cannot be read, for which rg will report the reason."""
+    try:
+        content = b"\n".join(Path(file).read_bytes() for file in files)
+    except OSError:
+        return literals
+    return frozenset(literal for literal in literals if literal.encode() in content)
 
 
 def _pack(
@@ -201,18 +217,22 @@ def _pack(
 def _seconds(size: int, literals: frozenset[str]) -> float:
     """Seconds to search this many bytes on one thread (see LITERALS_PER_PASS)."""
     count = len(literals)
-    processes = len(_shares(literals, size))
+    processes = _processes(literals, size)
     is_fast = count <= LITERALS_PER_PASS * processes
     return size / 1e9 * (0.25 * processes + 0.008 * count if is_fast else 0.03 * count)
 
 
+def _processes(literals: frozenset[str], size: int) -> int:
+    """The rg processes that this number of bytes justifies."""
+    return -(-len(literals) // LITERALS_PER_PASS) if size >= LARGE else 1
+
+
 def _shares(literals: frozenset[str], size: int) -> tuple[tuple[str, ...], ...]:
-    """The literals, in one share for each rg process that this number of bytes justifies."""
+    """The literals, in one share for each rg process."""
     # If one literal is a prefix of another, rg reports the first in the list: it must be the longer one.
     # Teddy is also up to five times as fast if consecutive literals have equal prefixes.
     ordered = sorted(literals, reverse=True)
-    count = -(-len(ordered) // LITERALS_PER_PASS) if size >= LARGE else 1
-    share = -(-len(ordered) // count)
+    share = -(-len(ordered) // _processes(literals, size))
     return tuple(tuple(ordered[n : n + share]) for n in range(0, len(ordered), share))
 
 

@@ -7,7 +7,7 @@ message. Most records of an error storm are only counted (see `keep`).
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -79,7 +79,7 @@ def scan(
     `report` is called with the number of bytes that are done, without files that have no hit, and of all.
     """
     result, index = Scan(), index_of(tuple(signals))
-    keepers = {probe: Keeper() for probe in index.probes}
+    keepers: defaultdict[SignalProbe, Keeper] = defaultdict(Keeper)
     by_path = {file: source for source, file in files.items()}
     roles = {path: table_of(source) for path, source in by_path.items()}
     literals = {role: index.literals(role) for role in {*roles.values()}}
@@ -106,7 +106,8 @@ def scan(
                 given_up.add(file)
                 result.gaps.append(reader.gap(file))
     _finish(reader)
-    result.drafts = [draft for keeper in keepers.values() for draft in keeper.drafts()]
+    kept = (keepers[probe] for probe in index.probes if probe in keepers)
+    result.drafts = [draft for keeper in kept for draft in keeper.drafts()]
     for draft in result.drafts:
         _learn(draft, result.clock)
     shown = {replace(gap, what=_shown(gap.what, by_path)) for gap in result.gaps}

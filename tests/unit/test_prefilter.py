@@ -124,11 +124,25 @@ def test_passes_keep_literals_few_where_much_is_read() -> None:
     assert literals(prefilter.GIANT) == [30] * 6
 
 
+def test_a_small_file_is_searched_only_for_literals_that_it_contains(tmp_path: Path) -> None:
+    def shares(content: bytes) -> list[tuple[tuple[str, ...], ...]]:
+        (file := tmp_path / "a.out").write_bytes(content)
+        wanted = {str(file): frozenset(LITERALS), str(tmp_path / "b.out"): frozenset(LITERALS)}
+        return [each.shares for each in prefilter._plan(wanted, dict.fromkeys(wanted, 9)).passes]
+
+    everything = [(tuple(sorted(LITERALS, reverse=True)),)]
+    assert shares(b"x ab \xff \xc3\xa9") == everything, "rg reports why b.out cannot be read"
+    (tmp_path / "b.out").touch()
+    assert shares(b"x ab \xff \xc3\xa9") == [(("é", "ab"),)]
+    assert shares(b"x \xc3") == []
+
+
 @settings(max_examples=40, deadline=None)
 @given(contents=st.lists(CONTENT, min_size=1, max_size=4))
 def test_several_rg_share_the_literals_of_large_files(contents: list[bytes]) -> None:
     """Each finds its own, and together they come file by file, in each file's order."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(prefilter, "TINY", -1)
         patch.setattr(prefilter, "LARGE", 0)
         patch.setattr(prefilter, "LITERALS_PER_PASS", 4)
         patch.setattr(prefilter, "_READ", 64)
