@@ -30,9 +30,9 @@ WHAT = "the cluster's state"
 _BETTER_IN_GCS = ("workers", "tasks")
 """Tables that the dashboard is asked for only if the GCS does not answer."""
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name not in _BETTER_IN_GCS)
-_QUICK = ("metrics", "resources", "demands", "worker-stats")
-"""Tables that are always requested from the child; the tasks come after them, as they may take a second."""
 _OF_GCS = ("resources", "demands", "worker-stats")
+_QUICK = ("metrics", *_OF_GCS)
+"""Tables that are always requested from the child; the tasks come after them, as they may take a second."""
 _BRIEF = ("nodes", "actors", "placement-groups")
 _OF_METRICS = ("ray-get", "task-counts", "node-usage")
 _PEERS = ("finished",)
