@@ -707,13 +707,13 @@ HOSTILE = [
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_no_text_is_slow(unit: str) -> None:
-    long = unit * (1_000_000 // len(unit))
+    long = unit * (250_000 // len(unit))
     lines = [long[at : at + 8000] for at in range(0, len(long), 8000)]
-    for text in ([long], lines, [f"(f pid=1) {long}"], long.split("\n")[:100_000]):
+    for text in ([long], lines, [f"(f pid=1) {long}"], long.split("\n")[:25_000]):
         began = thread_time()
         out = Rewriter(ROLES).rewrite(text)
-        assert thread_time() - began < 2.0
-        assert sum(len(line) for _, _, line in out) < 40_000_000
+        assert thread_time() - began < 0.5
+        assert sum(len(line) for _, _, line in out) < 10_000_000
 
 
 @pytest.mark.parametrize(
