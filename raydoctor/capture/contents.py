@@ -68,6 +68,16 @@ _TABLE = pattern(
     rf"\A(?:\s|{ABOVE})*(?:NAMESPACE\s+)?"
     r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
+_STATE = pattern(
+    rf"\A(?:\s|{ABOVE})*(?:Last )?State:\s{{2,}}(?:Terminated|Waiting|Running)[^\S\n]*\n"
+    r"\s+(?:Reason|Started):\s{2,}\S"
+)
+"""The state of a container, without the pod around it."""
+_STATUS = pattern(
+    rf"\A(?:\s|{ABOVE})*status:[^\S\n]*\n(?=(?:[^\n]*\n){{0,60}}?\s+(?:- )?type: ['\"]?"
+    r"(?:PodScheduled|PodReadyToStartContainers|Initialized|ContainersReady)\b)"
+)
+"""The status of a pod in YAML, without the rest of it."""
 _HAPPENED = pattern(
     r"(?=.*\bdescribe (?:-n [a-z0-9][\w-]{0,62} )?(?:(?:pods?|po)[ /][a-z0-9]|[\w.-]{1,253}\n)"
     r"|.*\bSuccessfully assigned [\w-]+/\S+ to )"
@@ -127,7 +137,9 @@ def role_of(file: str) -> str:
 
 def role_of_text(head: str) -> str:
     """The same for the beginning of a text."""
-    if any(form.match(head) for form in (_JSON, _YAML, _DESCRIBED, _TABLE, _HAPPENED)):
+    if any(
+        form.match(head) for form in (_JSON, _YAML, _STATUS, _DESCRIBED, _TABLE, _STATE, _HAPPENED)
+    ):
         return "kubernetes"
     if _SLURM.match(below_command(head)):
         return "slurm"

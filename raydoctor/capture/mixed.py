@@ -9,7 +9,7 @@ from raydoctor.model.patterns import pattern
 
 LIMIT = 4 << 20
 """Bytes of a text that is looked into."""
-WORDS = (b"Name:  ", b"  READY ", b"LAST SEEN ", b"Reason  ")
+WORDS = (b"Name:  ", b"  READY ", b"LAST SEEN ", b"Reason  ", b"State:  ")
 """Only a text with one of them holds such output."""
 _DESCRIBED = pattern(r"Name: {2,}\S")
 _TABLE = pattern(
@@ -17,6 +17,8 @@ _TABLE = pattern(
 )
 _EVENTS = pattern(r" *Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message *$")
 _EVENT = pattern(r" *(?:Normal|Warning|-{4}) +\S+ +\S")
+_STATE = pattern(r" {0,12}(?:Last )?State: {2,}(?:Terminated|Waiting)\s*$")
+"""Of a container: people paste these lines of `kubectl describe pod` alone."""
 _FIELD = pattern(
     r"(?!Traceback|Error|Warning)[A-Z][\w-]{0,40}(?: [A-Z][\w-]{0,40}){0,3}:(?: {2,}\S|$)"
 )
@@ -75,6 +77,8 @@ def _object_lines(lines: Sequence[str]) -> Iterator[int]:
             belongs = _is_row
         elif belongs is None and _EVENTS.match(line):
             belongs = _is_event
+        elif belongs is None and _STATE.match(line):
+            belongs = _is_indented
         elif belongs and not belongs(line):
             belongs = None
         if belongs:
@@ -83,6 +87,10 @@ def _object_lines(lines: Sequence[str]) -> Iterator[int]:
 
 def _is_described(line: str) -> bool:
     return not line.strip() or line.startswith((" ", "\t")) or _FIELD.match(line) is not None
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith(" ") and bool(line.strip())
 
 
 def _is_row(line: str) -> bool:

@@ -11,6 +11,7 @@ from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import plural
+from raydoctor.model.values import Event
 
 AUTOSCALING_DOC = (
     "https://docs.ray.io/en/latest/cluster/vms/user-guides/configuring-autoscaling.html"
@@ -68,6 +69,50 @@ GPU_CARDS = Signal(
     "autoscaler.gpu_cards", "Got Frozen VM ", r"^Got Frozen VM (?P<vm>[^,\s]+), Host ", ("monitor", *DRIVER),
     "Got Frozen VM frozen-2, Host esx-2, GPU Cards [0000:3b:00.0]",
 )  # fmt: skip
+
+_INSTANCE = r"\(id=(?P<id>[\w-]{0,60}), type=(?P<type>[^,\n]{0,200}), cloud_instance_id=(?P<instance>[^,\n]{0,300}), ray_id=\w{0,60}\)"
+STUCK = Signal(
+    "autoscaler.stuck", "Update instance ",
+    r"\bUpdate instance (?P<before>REQUESTED|ALLOCATED|RAY_INSTALLING)->(?:QUEUED|ALLOCATION_FAILED|ALLOCATION_TIMEOUT|TERMINATING|RAY_INSTALL_FAILED) "
+    + _INSTANCE + r": (?:queue again to launch after timeout=(?P<waited>\d{1,9})s|timeout=(?P<seconds>\d{1,9})s at status "
+    r"|failed to allocate cloud instance after (?P<attempts>\d{1,9}) attempts|launch failed with (?P<refused>[^\n]{0,600})"
+    r"|failed to install ray with errors: (?P<error>[^\n]{0,600}))", (*_SAID, *DRIVER),
+    "Update instance ALLOCATED->ALLOCATION_TIMEOUT (id=7c1e, type=gpu-group, cloud_instance_id=train-gpu-group-worker-x1, ray_id=): "
+    "timeout=3600s at status ALLOCATED", symptom=True, fold=("type",),
+)  # fmt: skip
+"""Version 2 (`v2/instance_manager/reconciler.py`, 2.10 to 2.60): a node that it gives up on, or requests again."""
+JOINED = Signal(
+    "autoscaler.joined", "->RAY_RUNNING ", r"\bUpdate instance [A-Z_]{3,30}->RAY_RUNNING " + _INSTANCE, (*_SAID, *DRIVER),
+    "Update instance ALLOCATED->RAY_RUNNING (id=7c1e, type=gpu-group, cloud_instance_id=train-gpu-group-worker-x1, ray_id=): ray node "
+    "joined", fold=("type",),
+)  # fmt: skip
+SETUP_FAILED = Signal(
+    "autoscaler.setup_failed_on_node", " (launch failed).", r"\bRemoving (?P<count>\d{1,9}) nodes of type (?P<type>\S{1,200}) \(launch failed\)\.",
+    (*_SAID, *DRIVER), ":event_summary:Removing 1 nodes of type cpu-small (launch failed).", fold=("type",),
+)  # fmt: skip
+"""Version 1 (`_private/autoscaler.py`, 1.9 to 2.60): a command on a new machine failed, most often because SSH did not answer."""
+
+
+def unjoined(case: Case, *before: str) -> dict[str, list[Event]]:
+    """By type, the nodes that the autoscaler gave up on in one of these states, if none of the type joined later."""
+    found: dict[str, list[Event]] = {}
+    for event in case.of(STUCK.kind):
+        joined = [e for e in case.of(JOINED.kind) if e["type"] == event["type"]]
+        is_quoted = bool(event["who"]) and event["who"] != "autoscaler"
+        if (
+            event["before"] in before
+            and not is_quoted
+            and not any(_is_later(e, event) for e in joined)
+        ):
+            found.setdefault(event["type"], []).append(event)
+    return found
+
+
+def _is_later(event: Event, other: Event) -> bool:
+    if event.source is other.source:
+        return event.offset > other.offset
+    return event.at is not None and other.at is not None and event.at > other.at
+
 
 _TYPES = pattern(r"'available_node_types': (?P<types>\{.*)")
 _RESOURCES = pattern(r"'resources': (?P<holds>\{[^{}]*\})")

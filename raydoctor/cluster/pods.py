@@ -219,6 +219,8 @@ def _is_rays(event: Event) -> bool:
         return event["node_type"] != "redis-cleanup"
     if event["container"]:
         return event["container"].startswith("ray") or event["container"] in ("head", "worker")
+    if not event["pod"]:
+        return event.kind in ("kube.pod", "kube.container")  # a part of one that was pasted alone
     return bool(_RAY_NAME.search(event["pod"]))
 
 

@@ -117,6 +117,10 @@ def _of_paste(case: Case) -> Iterator[Finding]:
         if (trace := _below(case, event)) and not evidence.goes_on(case, trace):
             yield _round(event, trace)
         return
+    if rounds := list(_rounds_of_v2(case)):
+        if len(rounds) >= _AGAIN or not evidence.goes_on(case, rounds[-1]):
+            yield _round(rounds[-1], rounds[-1], len(rounds))
+        return
     for ending, raised in ended_programs(case):
         if any(
             frame.file.replace("\\", "/").endswith(_ENTRIES) and frame.function in _RUNS
@@ -125,28 +129,50 @@ def _of_paste(case: Case) -> Iterator[Finding]:
             yield _finding([(ending, _trace(case, ending))], [])
 
 
+_AGAIN = 3
+
+
+def _rounds_of_v2(case: Case) -> Iterator[Event]:
+    """Exceptions that version 2 of the autoscaler logs for a round, before it tries the next one."""
+    for event in case.of(TRACEBACK.kind):
+        raised = parse(event.text) or cut_off(event.text)
+        if raised and any(
+            frame.file.replace("\\", "/").endswith("ray/autoscaler/v2/autoscaler.py")
+            and frame.function == "update_autoscaling_state"
+            for frame in raised.frames
+        ):
+            yield event
+
+
 def _trace(case: Case, ending: Event) -> Event:
     """The record of the traceback with which an output ends."""
     found = (e for e in case.of(TRACEBACK.kind) if e.source is ending.source)
     return next((e for e in found if e.offset >= ending.offset), ending)
 
 
-def _round(event: Event, trace: Event) -> Finding:
+def _round(event: Event, trace: Event, rounds: int = 1) -> Finding:
     raised = parse(trace.text) or cut_off(trace.text)
     why = f" with {str(raised)[:160]}" if raised and raised.type else ""
     return Finding(
         f"A round of the autoscaler failed{why}: no node is added or removed until a round succeeds",
         (
-            Link(event, "the autoscaler reports that a round failed"),
+            *(
+                [Link(event, "the autoscaler reports that a round failed")]
+                if trace is not event
+                else []
+            ),
             Link(trace, "the exception that ended the round"),
         ),
         explains=(Entity("daemon", "autoscaler"),),
         caused_by=(Entity("gcs", "gcs"),),
+        count=rounds,
         severity="warning",
         remedies=(
             Remedy(
                 "See whether later rounds fail as well, and fix what the exception names",
-                ("grep -cF 'Error during autoscaling' /tmp/ray/session_latest/logs/monitor.log",),
+                (
+                    "grep -cE 'Error during autoscaling|in update_autoscaling_state' /tmp/ray/session_latest/logs/monitor.log",
+                ),
             ),
         ),
         covers=(event, trace),
@@ -205,6 +231,13 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
 
 # ------------------------------------------------------------------ examples
 
+_ROUND_OF_V2 = (
+    "2026-11-21 10:49:20,676\tERROR autoscaler.py:200 -- an instance must have a type\nTraceback (most recent call last):\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/v2/autoscaler.py", line 185, in update_autoscaling_state\n'
+    "    return Reconciler.reconcile(\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/v2/instance_manager/reconciler.py", line 120, in reconcile\n'
+    "    Reconciler._step_next(\nAssertionError: an instance must have a type\n"
+)
 EXAMPLES: tuple[Example, ...] = (
     console(
         "the driver prints the error that the autoscaler reports",
@@ -234,6 +267,19 @@ EXAMPLES: tuple[Example, ...] = (
         f"2026-11-21 10:49:20,676\tERROR autoscaler.py:290 -- {_ROUND.sample}\n{_TRACEBACK}\n",
         says=("A round of the autoscaler failed with RuntimeError: the provider returned 403",),
         severity="warning",
+    ),
+    console(
+        "rounds of version 2 fail, one after the other",
+        _ROUND_OF_V2 * 3
+        + "2026-11-21 10:49:40,676\tWARNING monitor.py:196 -- No autoscaling state to report.\n",
+        says=(
+            "A round of the autoscaler failed with AssertionError: an instance must have a type",
+        ),
+        severity="warning",
+    ),
+    console(
+        "a round of version 2 that failed once, while the program continues",
+        f"{_ROUND_OF_V2}(train pid=7) epoch 2\n(train pid=7) epoch 3\n",
     ),
     console(
         "a round that failed, and the next one, which worked",

@@ -27,7 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.signals import CORE, DRIVER, RAYLET
 from raydoctor.cluster import hosts
 from raydoctor.cluster.pods import SIGNALS, Pods, is_head
 from raydoctor.model import paste
@@ -53,13 +54,25 @@ _TOLERANT = Remedy(
 )
 
 
+_WRONG_ID = Signal(
+    "gcs.wrong_cluster",
+    "WrongClusterID: Perhaps the client is accessing GCS after it has restarted",
+    r"(?:\w{3,40}: ){1,3}WrongClusterID: Perhaps the client is accessing GCS after it has restarted",
+    (*DRIVER, *CORE, *RAYLET, "raylet-echo", "monitor", "dashboard", "dashboard-agent"),
+    "AuthenticationError detected, restarting autoscaler: RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has "
+    "restarted.",
+    symptom=True,
+)
+"""The reply of a GCS to a process that connected before it started (2.5 to 2.60): its state and its id are new."""
+
+
 @rule(
     tier="cause",
     severity="critical",
     rank=4,
     explains=("host",),
     caused_by=("host",),
-    looks_for=SIGNALS,
+    looks_for=(*SIGNALS, _WRONG_ID),
 )
 def head_restarted(case: Case) -> Iterator[Finding]:
     """One finding per head pod whose container ended and runs again, or that was replaced."""
@@ -68,7 +81,8 @@ def head_restarted(case: Case) -> Iterator[Finding]:
     for group in evidence.grouped(again, lambda e: (e["namespace"], e["pod"])).values():
         yield _finding(case, pods, group)
     if not again:
-        yield from _replaced(case, pods)
+        replaced = list(_replaced(case, pods))
+        yield from replaced or _with_new_id(case)
 
 
 def _is_again(end: Event) -> bool:
@@ -96,6 +110,33 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
         remedies=tuple(_remedies(last, probes)),
         covers=(*ends, *records, *probes),
         gaps=() if "gcs-out" in case.roles or _has_previous(case) else (_GAP,),
+    )  # fmt: skip
+
+
+def _with_new_id(case: Case) -> Iterator[Finding]:
+    """A GCS with a new id, in a console without its log: the process that reports it had outlived the head."""
+    refused = [e for e in case.of(_WRONG_ID.kind) if e["who"] in ("", "raylet", "autoscaler")]
+    refused = [e for e in refused if not evidence.goes_on(case, e, is_line=True)]
+    if not refused or not evidence.is_console(case):
+        return
+    yield Finding(
+        "The head was restarted and its GCS has a new cluster id: it refuses processes that connected before, and its earlier jobs and actors are lost",
+        (Link(refused[0], "a process of the old cluster is refused, and exits or is restarted"),),
+        explains=(hosts.entity("restart of the head"), hosts.entity("head")),
+        count=evidence.total(refused),
+        severity="error",
+        remedies=(
+            Remedy(
+                "Find out why the head ended",
+                (
+                    "kubectl describe pod HEAD; kubectl logs HEAD -c ray-head --previous",
+                    "tail -n 50 /tmp/ray/session_*/logs/gcs_server.out   # on the head: the end of the session before the last one",
+                ),
+                finds_cause=True,
+            ),
+            _TOLERANT,
+        ),
+        covers=tuple(refused),
     )  # fmt: skip
 
 
@@ -179,6 +220,16 @@ def _remedies(end: Event, probes: list[Event]) -> Iterator[Remedy]:
 # ------------------------------------------------------------------ examples
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the autoscaler outlives the head",
+        f"2026-11-22 18:52:59,082\tWARNING autoscaler.py:223 -- {_WRONG_ID.sample} Note: RAY_AUTH_MODE is currently 'disabled' (not 'token').\n",
+        says=("new cluster id", "ray-head --previous"),
+        severity="error",
+    ),
+    console(
+        "a program explains the error, and continues",
+        f"note: {_WRONG_ID.sample}\n(check pid=12) {_WRONG_ID.sample}\nloss 0.1\n",
+    ),
     Example(
         "the head's liveness probe failed, and Kubernetes restarted its container (`kubectl get pods,events -o json`)",
         {

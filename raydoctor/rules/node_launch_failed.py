@@ -5,6 +5,9 @@ Tasks wait, and `monitor.log` repeats `Failed to launch 2 node(s) of type gpu-wo
 driver prints the same with the prefix `(autoscaler +1m2s)`. `ray status` lists such failures under `Recent failures`.
 
 ## Why
+Version 2 of the autoscaler writes `Update instance REQUESTED->QUEUED (…): queue again to launch after timeout=600s`
+if the provider creates nothing.
+
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
 (`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not allowed
 to create machines (`UnauthorizedOperation`). On vSphere, there may be no host with enough unused GPUs. `ray up` also
@@ -98,7 +101,7 @@ _ADVICE = (
     explains=("autoscaler", "program"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        _NO_HEAD, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -119,7 +122,44 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
         yield _of_attempts(case, attempts)
     if not by_type and not attempts:
         yield from _of_commands(case)
+    for name, stuck in autoscaler.unjoined(case, "REQUESTED").items():
+        if name not in by_type:
+            yield _not_created(case, name, stuck)
     yield from _without_head(case)
+
+
+def _not_created(case: Case, name: str, events: list[Event]) -> Finding:
+    """Nodes that version 2 of the autoscaler requested and the provider did not create."""
+    last = events[-1]
+    waited = next((e["waited"] for e in reversed(events) if e["waited"]), "")
+    refused = next((e["refused"] for e in reversed(events) if e["refused"]), "")
+    nodes = len({e["id"] for e in events})
+    if refused:
+        what = f"did not create {evidence.many(nodes, 'node')} of type {name}: {cut(refused, _LONGEST)}"
+    else:
+        within = f" within {waited} s" if waited else ""
+        what = f"created no node of type {name}{within} after the autoscaler had requested {evidence.many(nodes, 'node')}"
+    return Finding(
+        f"The provider {what}",
+        (Link(last, "the autoscaler gives up on the request, or repeats it"),),
+        explains=(Entity("autoscaler", name), Entity("autoscaler", "launch")),
+        count=nodes,
+        severity=waiting.severity(case),
+        remedies=(
+            Remedy(
+                f"Find what holds the nodes of {name} back: on KubeRay the operator, maxReplicas, a quota, or no machine with room",
+                (
+                    "kubectl get pods,events --sort-by=.metadata.creationTimestamp   # pods that are Pending, FailedScheduling, FailedCreate",
+                    "kubectl logs deploy/kuberay-operator --tail=50; kubectl describe raycluster",
+                    "grep -B3 -A20 'Error launching nodes' /tmp/ray/session_latest/logs/monitor.log   # on the head, or kubectl logs HEAD -c autoscaler",
+                ),
+                doc=autoscaler.AUTOSCALING_DOC,
+                finds_cause=True,
+            ),
+            *(_remedies(name, refused) if refused else ()),
+        ),
+        covers=tuple(e for e in case.of(autoscaler.STUCK.kind) if e["type"] == name and e["before"] == "REQUESTED"),
+    )  # fmt: skip
 
 
 def _of_commands(case: Case) -> Iterator[Finding]:
@@ -279,6 +319,7 @@ _NO_CARDS = (
     "2026-11-21 11:19:52,374\tWARNING node_provider.py:807 -- No enough available GPU cards to assigned to nodes expected enough for 1 "
     "nodes, only enough for 0 nodes, gpu_ids_map_array []\n"
 )
+_UNANSWERED = "Update instance REQUESTED->QUEUED (id=7c1e, type=gpu-group, cloud_instance_id=, ray_id=): queue again to launch after timeout=600s"
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 
 EXAMPLES: tuple[Example, ...] = (
@@ -337,6 +378,22 @@ EXAMPLES: tuple[Example, ...] = (
             f"{_STAMP.format('19:53')}{autoscaler.STARTED.sample}\n",
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "version 2 of the autoscaler gets no node",
+        f"2026-11-21 10:05:59,820\tINFO instance_manager.py:263 -- {_UNANSWERED}\n",
+        says=("no node of type gpu-group within 600 s", "kuberay-operator"),
+    ),
+    console(
+        "the API server refuses the request",
+        "2026-11-21 10:05:59,820 - INFO - Update instance REQUESTED->ALLOCATION_FAILED (id=7c1e, type=gpu-group, cloud_instance_id=, ray_id=): "
+        "launch failed with LaunchNodeError(node_type=gpu-group, count=1, request_id=5f): 403 Client Error: Forbidden\n",
+        says=("403 Client Error: Forbidden", "permission"),
+    ),
+    console(
+        "the node joins after the second request, and a task prints such a line",
+        f"2026-11-21 10:05:59,820\tINFO instance_manager.py:263 -- {_UNANSWERED}\n"
+        f"2026-11-21 10:07:59,820\tINFO instance_manager.py:263 -- {autoscaler.JOINED.sample}\n(check pid=12) {_UNANSWERED.replace('gpu-', 'cpu-')}\n",
     ),
     console(
         "ray up has no credentials",

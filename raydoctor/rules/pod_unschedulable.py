@@ -332,6 +332,14 @@ _GPU = "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kube
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
+        "only the status of the pod was pasted, and its last line is cut off",
+        {
+            "status.txt": "status:\n  phase: Pending\n  conditions:\n    - type: PodScheduled\n      status: 'False'\n      reason: Unschedulable\n"
+            "      message: '0/5 nodes are available: 1 Insufficient cpu, 4 node(s) didn''t match Pod''s node affinity/selector.'\n  qo"
+        },
+        says=("A pod waits for a machine: 1 of 5 machines has too little cpu",),
+    ),
+    Example(
         "no GPU is left",
         {"pods.json": kubernetes.listed(_waiting(_GPU))},
         says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "2 of 3 machines have too little nvidia.com/gpu and 1 has a taint", "GPU:.status.allocatable.nvidia", "jsonpath"),

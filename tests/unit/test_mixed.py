@@ -31,6 +31,7 @@ Containers:
     Limits:
       memory:  2G
 """
+STATE = POD[POD.index("    Last State:") : POD.index("    Limits:")]
 TABLE = """\
 NAME                 READY   STATUS      RESTARTS      AGE
 train-head-abcde     1/1     Running     0             3h
@@ -59,8 +60,9 @@ def diagnosed(folder: Path, text: str) -> Report:
         f"My job fails. The pod:\n\n$ kubectl describe pod train-worker-x1\n{POD}\nThe driver prints:\n\n{LOG}",
         f"This is what I get:\n{LOG}\nand the pods are\n\n$ kubectl get pods\n{TABLE}",
         f"{TABLE}\n$ python train.py\n{LOG}",
+        f"{LOG}\n$ kubectl describe pod train-worker-x1 | tail\n{STATE}",
     ],
-    ids=("described, then a log", "a log, then a table", "a table on top"),
+    ids=("described, then a log", "a log, then a table", "a table on top", "a container's state"),
 )
 def test_both_parts_are_read(text: str, tmp_path: Path) -> None:
     report = diagnosed(tmp_path, text)

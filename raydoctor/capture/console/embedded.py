@@ -235,6 +235,26 @@ def _is_of_serve(data: dict[str, Any]) -> bool:
     return all(data.get(key) for key in ("asctime", "levelname", "component_name", "component_id"))
 
 
+def _is_error_of_kuberay(data: dict[str, Any]) -> bool:
+    """A record of KubeRay's operator with its exception, as charts of 1.1 and later write it."""
+    is_named = data.get("controllerGroup") == "ray.io" or "Ray" in str(data.get("logger"))
+    return (
+        is_named
+        and data.get("level") == "error"
+        and all(isinstance(data.get(key), str) for key in ("ts", "msg", "error"))
+    )
+
+
+def _record_of_kuberay(data: dict[str, Any]) -> str:
+    """The form of the operator's text log, which older charts write."""
+    logger = data.get("logger") or f"controller.{data.get('controller')}"
+    more = {key: value for key, value in data.items() if key not in _ZAP_KEYS}
+    return f"{data['ts']}\tERROR\t{logger}\t{data['msg']}\t{json.dumps(more)}"
+
+
+_ZAP_KEYS = frozenset({"level", "ts", "logger", "msg", "stacktrace"})
+
+
 def _lines(data: Any) -> list[str]:
     texts = _texts(data, _Head(), 0)
     lines = (line for value in texts for line in value.splitlines() or [""])
@@ -258,6 +278,8 @@ def _texts(data: Any, outer: _Head, depth: int) -> Iterator[str]:
             yield _record_of_cpp(data)
         elif _is_of_serve(data):
             yield _record_of_serve(data)
+        elif _is_error_of_kuberay(data):
+            yield _record_of_kuberay(data)
         elif isinstance(data.get("frames"), list) and "exc_type" in data:
             yield _traceback(data)
         elif isinstance(data.get("record"), dict) and isinstance(data.get("text"), str):

@@ -22,6 +22,7 @@ _DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
 _TABLE = pattern(
     r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
 )
+_STATE = pattern(r" {0,12}(?:Last )?State: {2,}(?:Terminated|Waiting|Running)\s*$")
 _HAPPENED = pattern(r"\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*$")
 _HAPPENED_ROW = pattern(
     r"\s*(?P<type>Normal|Warning) +(?P<reason>\S+) +(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +"
@@ -45,7 +46,7 @@ _FINE = frozenset({"Running", "Succeeded", "NotReady", "Terminating", "Unknown"}
 
 def is_described(text: str) -> bool:
     """Whether a text is one of `kubectl describe`, its events alone, or a table of `kubectl get`."""
-    forms = (_DESCRIBED, _TABLE, _HAPPENED)
+    forms = (_DESCRIBED, _TABLE, _STATE, _HAPPENED)
     return any(form.match(line) for line in text[:4096].splitlines() for form in forms)
 
 
@@ -55,11 +56,23 @@ def documents(text: str) -> Iterator[Document]:
     header: list[str] = []
     begin = None
     pod = ""
-    """Of events without their object."""
+    """Of events and states without their object."""
+    below = 0
     for number, line in enumerate(lines):
         if named := _ASKED.search(line) or _ASSIGNED.search(line):
             pod = named["pod"]
-        if begin is None and _HAPPENED.match(line):
+        if begin is None and number >= below and _STATE.match(line):
+            header = []
+            below = next(
+                (
+                    n
+                    for n, each in enumerate(lines[number:], number)
+                    if not (each.strip() and each.startswith(" "))
+                ),
+                len(lines),
+            )
+            yield _state_alone(lines[number:below], number + 1, pod)
+        elif begin is None and _HAPPENED.match(line):
             header = []
             yield from _happened(lines, number, pod)
         elif _TABLE.match(line):
@@ -184,6 +197,12 @@ def _described(lines: list[str], number: int) -> Document:
         for row in _rows(tree.get("Events"))
     ]  # fmt: skip
     return Document(data, number, "\n".join(lines))
+
+
+def _state_alone(lines: list[str], number: int, pod: str) -> Document:
+    """A pod of which only the state of one container was pasted."""
+    data = _pod({"Containers": {"": _tree(lines)}})
+    return Document({**data, "kind": "Pod", "metadata": {"name": pod}}, number, "\n".join(lines))
 
 
 def _kind(tree: dict[str, Any]) -> str:

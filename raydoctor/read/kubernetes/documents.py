@@ -167,7 +167,9 @@ def _parsed(window: Window, end: re.Pattern[str], indent: str, after: int) -> Do
     raw = _take(window, end, after)
     if len(raw) > LONGEST:
         return Damage(line, _CUT)
-    data = _yaml(indent + raw[after:])
+    text = indent + raw[after:]
+    # The last line of a paste may be cut off.
+    data = _yaml(text) or _yaml(text.rstrip().rpartition("\n")[0])
     return (
         Document(data, line, raw) if isinstance(data, dict) else Damage(line, "is not valid YAML")
     )

@@ -175,7 +175,7 @@ def _shown(fact: Fact) -> str:
     elif fact.kind == "kube.container":
         last = "last state " if own["is_last"] == "true" else ""
         what = "init container" if own["is_init"] else "container"
-        who = f"pod {name}, {what} {own['container']}: {last}{own['state']}"
+        who = f"pod {name or '?'}, {what} {own['container'] or '?'}: {last}{own['state']}"
     else:
         who = f"{_NAMES.get(what, what)} {name}"
     pairs = [f"{key}={value}" for key in _SHOWN if (value := own.get(key))]

@@ -29,11 +29,17 @@ class Fact(NamedTuple):
 
 def facts(data: dict[str, Any]) -> Iterator[Fact]:
     """The facts of one object."""
-    kind = _text(data.get("kind"))
+    kind = _text(data.get("kind")) or ("Pod" if _is_status_of_pod(data) else "")
     if kind in _READERS:
         yield from _READERS[kind](data)
     for event in _dicts(data.get("events")):
         yield from _event(event)
+
+
+def _is_status_of_pod(data: dict[str, Any]) -> bool:
+    """Whether an object without a kind is the status of a pod, which a person cut out of it."""
+    conditions = _dicts(_dict(data, "status").get("conditions"))
+    return any(_text(each.get("type")) == "PodScheduled" for each in conditions)
 
 
 # ---------------------------------------------------------------- pods

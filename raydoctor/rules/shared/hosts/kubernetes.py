@@ -23,6 +23,8 @@ SUBMITTER = "ray-job-submitter"
 def named(pods: Sequence[Event]) -> str:
     """`pod train-head (the head)`, `3 pods of group cpu (a, b, c)`."""
     names = list(dict.fromkeys(pod["pod"] for pod in pods))
+    if names == [""]:
+        return "a pod"
     if len(names) == 1:
         return f"pod {names[0]}{' (the head)' if is_head(pods[0]) else ''}"
     groups = {pod["group"] for pod in pods}
