@@ -24,6 +24,8 @@ _SUFFIXES = {
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }  # fmt: skip
 _QUANTITY = pattern(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE]\d{1,2})?)([mkKMGTP]?i?)")
+_CUT = 50
+"""Characters that KubeRay 1.0 kept of the name of a group or cluster."""
 _AROUND = 60.0
 """Seconds by which Kubernetes may record an end before or after Ray's last record of it, clocks included."""
 _NOTICED = 600.0
@@ -190,7 +192,31 @@ class Pods:
         if self._is_joined:
             named = event["cluster"] or _cluster(event["pod"], self.clusters)
             return bool(named) and named in self.clusters
-        return _is_rays(event)
+        return _is_rays(event) and not self._is_of_another_program(event)
+
+    def _is_of_another_program(self, event: Event) -> bool:
+        """Whether a pod is a worker by its name alone (`celery-worker-x1`), and no head has such a name.
+
+        Pods of one cluster share the first word of its name, unless KubeRay 1.0 cut a long one at its begin.
+        """
+        if (
+            event["cluster"]
+            or event["node_type"]
+            or event["container"]
+            or _HEAD_NAME.search(event["pod"])
+        ):
+            return False
+        is_cut = len(event["pod"]) >= _CUT
+        return (
+            bool(self._first_words)
+            and not is_cut
+            and _first_word(event["pod"]) not in self._first_words
+        )
+
+    @cached_property
+    def _first_words(self) -> frozenset[str]:
+        heads = (e for e in self._case.of("kube.pod") if is_head(e) and e["pod"])
+        return frozenset({_first_word(e["cluster"] or e["pod"]) for e in heads})
 
 
 def _nodes(case: Case) -> list[RayNode]:
@@ -212,6 +238,10 @@ def _cluster(pod: str, known: frozenset[str] = frozenset()) -> str:
     return next(
         (name for name in known if pod.startswith(f"{name}-") and _RAY_NAME.search(pod)), ""
     )
+
+
+def _first_word(name: str) -> str:
+    return name.partition("-")[0]
 
 
 def _is_rays(event: Event) -> bool:

@@ -23,10 +23,10 @@ Correct what the error names, and apply the manifest again. After a panic, insta
 manifest what its first frame is about (scheduler, gateway, autoscaler options).
 
 ## Not this when
-- The API server refused the request (`kubernetes-refused`), or a pod was created and does not start (`pod-unschedulable`,
+- the API server refused the request (`kubernetes-refused`), or a pod was created and does not start (`pod-unschedulable`,
   `image-pull-failed`).
-- The error is a conflict (`the object has been modified`) or appears once: the operator tries again.
-- The operator does not reach the dashboard of the cluster (`dashboard-unreachable`).
+- the error is a conflict (`the object has been modified`) or appears once: the operator tries again.
+- the operator does not reach the dashboard of the cluster (`dashboard-unreachable`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NAMED = pattern(
     r"\"(?P<kind>Ray(?:Cluster|Job|Service|CronJob))\": \{\"name\": \"(?P<name>[\w.-]{1,253})\"(?:, \"namespace\": \"(?P<namespace>[\w.-]{1,63})\")?"
 )
 _LASTING = pattern(
-    r"\bis invalid\b|\b(?:must|cannot|should|need)\b|\bnot found\. Please\b|ServiceAccount|\balready exists\b|\bfound multiple\b|\bnot owned by\b"
+    r"\bis invalid\b|\bnot found\. Please\b|(?i:service ?account)\b[^\n]{0,300}\bnot found\b|\bfound multiple\b|\bnot owned by\b"
 )
 """Errors that a second attempt does not heal."""
 _HEALS = pattern(
@@ -89,7 +89,7 @@ _HEALS = pattern(
     r"|\brequeue|\bwill retry\b|\bleader election\b"
 )
 _EVENTS = pattern(
-    r"Invalid(?:RayCluster|RayService|RayCronJob)\w{1,30}|AutoscalerServiceAccountNotFound|FailedToCreate\w{1,40}"
+    r"Invalid(?:RayCluster|RayJob|RayService|RayCronJob)\w{1,30}|AutoscalerServiceAccountNotFound|FailedToCreate\w{1,40}"
 )
 """Reasons of the operator's warnings. `pod-unschedulable` and `kubernetes-refused` explain some of the last kind."""
 _AGAIN = 3

@@ -23,7 +23,8 @@ takes long, raise the limit in the environment of the head (KubeRay: of the cont
     RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=3600
 
 ## Not this when
-The provider created nothing (`node-launch-failed`), or a node of the type joined later.
+- the provider created nothing (`node-launch-failed`).
+- a node of the type joined later, or the autoscaler ended an idle node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A container of Ray ends again and again, or cannot be started, and Kubernetes waits longer before each new attempt.
+"""A container of Ray's pods ends again and again or with an error, or cannot be started.
 
 ## What you see
 - `kubectl get pods` shows `CrashLoopBackOff`, `Error`, `RunContainerError`, `CreateContainerError` or `StartError`, and
@@ -7,8 +7,8 @@
 - Workers appear in `ray status` for some seconds, or never.
 
 ## Why
-Kubernetes only sees that the first process of the container ended. The exit code is that of `ray start`, or of the
-command in the pod's template:
+Kubernetes only records that the first process of the container ended, and waits longer before each new attempt. The exit
+code is that of `ray start`, or of the command in the pod's template:
 - 0: the command ended by itself. In a pod without KubeRay, `ray start` lacks `--block`.
 - 1: `ray start` or the program failed: no connection to the head, another version of Ray, a Python exception, or a daemon
   of the node that ended.
@@ -26,13 +26,16 @@ Correct what the last output names: the address of the head, the version of Ray 
 object.
 
 ## Not this when
-The container exceeded its memory limit (`pod-oom-killed`), its probe failed (`pod-unhealthy`), the image cannot be pulled
-(`image-pull-failed`), or the head ended and runs again (`head-restarted`).
+- the container exceeded its memory limit (`pod-oom-killed`), its probe failed (`pod-unhealthy`), or its image cannot be
+  pulled (`image-pull-failed`).
+- the pod was evicted or preempted (`pod-evicted`, `pod-preempted`), or the head ended and runs again (`head-restarted`).
+- the container completed, or ran for a long time before it was restarted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
@@ -43,6 +46,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause, cut, plural
 from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.read.clock import instant
 from raydoctor.rules.shared.hosts import kubernetes
 from raydoctor.rules.shared.jobs import signal_of
 
@@ -50,12 +54,14 @@ _LONGEST = 160
 _LOOPS = frozenset({"CrashLoopBackOff", "Error", "ContainerCannotRun"})
 _OFTEN = 3
 """Ends of a container that runs at the moment."""
+_RESET = 600.0
+"""Seconds after which the kubelet no longer regards the next end of a container as part of a loop."""
 _NOT_STARTED = {
-    "RunContainerError": "its container cannot be started",
-    "StartError": "its container cannot be started",
-    "CreateContainerError": "its container cannot be created",
-    "CreateContainerConfigError": "a Secret or ConfigMap of its container is missing or not valid",
-    "PostStartHookError": "its postStart hook failed",
+    "RunContainerError": "cannot be started",
+    "StartError": "cannot be started",
+    "CreateContainerError": "cannot be created",
+    "CreateContainerConfigError": "needs a Secret or ConfigMap that is missing or not valid",
+    "PostStartHookError": "failed in its postStart hook",
 }
 """Reasons of the kubelet, and what they mean."""
 _MEANINGS = {
@@ -83,6 +89,7 @@ def pod_crash_looping(case: Case) -> Iterator[Finding]:
         each.event
         for each in troubles(case)
         if each.event.kind == "kube.container"
+        and each.event["container"] != kubernetes.SUBMITTER
         and not case.is_explained(*each.entities)
         and (each.event["reason"] in _NOT_STARTED or _repeats(each.event))
     ]
@@ -92,14 +99,21 @@ def pod_crash_looping(case: Case) -> Iterator[Finding]:
         yield _finding(case, pods, group)
 
 
+def _restarts(container: Event) -> int:
+    return int(container["restarts"]) if container["restarts"].isdecimal() else 0
+
+
 def _repeats(container: Event) -> bool:
-    """Whether a container ended more often than by chance, or waits before its next start."""
+    """Whether a container waits before its next start, failed and stays down, or ended more often than by chance."""
     if container["reason"] not in _LOOPS:
         return False
-    restarts = int(container["restarts"]) if container["restarts"].isdecimal() else 0
-    is_over = container["is_last"] != "true" and bool(container["exit_code"] or restarts)
-    is_alone = not container["pod"]
-    return container["reason"] == "CrashLoopBackOff" or is_over or is_alone or restarts >= _OFTEN
+    if container["reason"] == "CrashLoopBackOff" or not container["pod"]:
+        return True
+    if container["is_last"] != "true":
+        return bool(container["exit_code"] or _restarts(container))
+    began = instant(container["began"])
+    is_short = began is None or container.at is None or container.at - began < _RESET
+    return is_short and _restarts(container) >= _OFTEN
 
 
 def _code(case: Case, container: Event) -> str:
@@ -113,41 +127,55 @@ def _code(case: Case, container: Event) -> str:
     return container["exit_code"] or (ends[-1]["exit_code"] if ends else "")
 
 
+def _is_of_ray(container: Event) -> bool:
+    """Whether the container starts Ray: sidecars, init containers and KubeRay's operator do not."""
+    return container["is_of_ray"] != "false" and not container["pod"].startswith("kuberay-operator")
+
+
 def _how(case: Case, container: Event) -> str:
+    """`its container ray-worker ends again and again with exit code 1 (…)`."""
+    kind = "init container" if container["is_init"] else "container"
+    which = f"its {kind} {container['container']}".rstrip()
     if why := _NOT_STARTED.get(container["reason"], ""):
-        return why
+        return f"{which} {why}"
+    is_loop = container["reason"] == "CrashLoopBackOff" or _restarts(container) > 1
+    ended = "ended" if not is_loop or container["is_last"] == "true" else "ends"
+    ends = f"{which} {ended}{' again and again' if is_loop else ''}"
     code = _code(case, container)
-    is_loop = (
-        container["restarts"] not in ("", "0", "1") or container["reason"] == "CrashLoopBackOff"
-    )
-    ends = "ends again and again" if is_loop else "ended"
     if not code:
-        return f"its container {ends}"
-    name = signal_of(int(code)) if code.isdecimal() else ""
-    meaning = name or _MEANINGS.get(code, "")
-    return f"its container {ends} with exit code {code}" + (f" ({meaning})" if meaning else "")
+        return ends
+    meaning = signal_of(int(code)) if code.isdecimal() else ""
+    if not meaning and _is_of_ray(container):
+        meaning = _MEANINGS.get(code, "")
+    return f"{ends} with exit code {code}" + (f" ({meaning})" if meaning else "")
 
 
 def _finding(case: Case, pods: Pods, group: list[Event]) -> Finding:
-    last = max(group, key=lambda e: int(e["restarts"]) if e["restarts"].isdecimal() else 0)
-    restarts = int(last["restarts"]) if last["restarts"].isdecimal() else 0
-    times = f", after {plural(restarts, 'restart')}" if restarts else ""
-    init = " (an init container)" if last["is_init"] else ""
+    last = max(group, key=_restarts)
+    times = f", after {plural(_restarts(last), 'restart')}" if _restarts(last) else ""
     said = (
         f": {cut(clause(last['message']), _LONGEST)}"
         if last["message"] and last["reason"] in _NOT_STARTED
         else ""
     )
     runs_now = all(e["is_last"] == "true" for e in group)
-    subject = kubernetes.capital(kubernetes.named(group))
+    names = kubernetes.capital(kubernetes.named(group))
+    state = "restarted" if runs_now else "not ready"
+    many = len({e["pod"] for e in group}) > 1
+    be = ("were" if many else "was") if runs_now else ("are" if many else "is")
+    entities = dict.fromkeys(x for pod in group for x in pods.entities(pod))
+    needs_head = (
+        _code(case, last) == "1" and _is_of_ray(last) and hosts.entity("head") not in entities
+    )
     return Finding(
-        f"{subject} {'was restarted' if runs_now else 'does not run'}: {_how(case, last)}{init}{times}{said}",
+        f"{names} {be} {state}: {_how(case, last)}{times}{said}",
         tuple(Link(e, "the container as Kubernetes shows it") for e in group[:2]),
-        explains=tuple(dict.fromkeys(x for pod in group for x in pods.entities(pod))),
-        caused_by=(hosts.entity("head"), Entity("gcs", "gcs")) if last["is_init"] else (),
+        explains=tuple(entities),
+        # `ray start` of a worker ends with this code if no head answers.
+        caused_by=(hosts.entity("head"), Entity("gcs", "gcs")) if needs_head else (),
         subjects=kubernetes.subjects(group) if last["pod"] else (),
         count=len(group),
-        severity="warning" if runs_now else "error",
+        severity="warning" if runs_now or (last["is_of_ray"] == "false" and not last["is_init"]) else "error",
         remedies=tuple(_remedies(case, last)),
         covers=tuple(group),
     )  # fmt: skip
@@ -184,13 +212,37 @@ _WAITS = {
         "message": "back-off 5m0s restarting failed container",
     }
 }
+_READY = ({"type": "Ready", "status": "True"},)
+
+
+def _with_sidecar() -> dict[str, Any]:
+    pod = kubernetes.pod("train-worker-x1")
+    pod["spec"]["containers"].append({"name": "log-shipper"})
+    last = kubernetes.terminated("Error", 1)
+    sidecar = {"name": "log-shipper", "restartCount": 9, "state": _WAITS, "lastState": last}
+    pod["status"]["containerStatuses"].append(sidecar)
+    return pod
+
+
+def _submitter() -> dict[str, Any]:
+    pod = kubernetes.pod("train-job-x7k2p", phase="Failed")
+    own = {
+        "name": kubernetes.SUBMITTER,
+        "restartCount": 0,
+        "state": kubernetes.terminated("Error", 1),
+    }
+    pod["metadata"]["labels"] = {"job-name": "train-job"}
+    pod["spec"]["containers"] = [{"name": kubernetes.SUBMITTER}]
+    pod["status"]["containerStatuses"] = [own]
+    return pod
+
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ends again and again, and only the table is left",
         {"pods.txt": f"{_TABLE}train-gpu-worker-7qsqp     1/1     Running            0               3h35m\n"
         "train-gpu-worker-m6j48     0/1     CrashLoopBackOff   51 (16s ago)    3h35m\n"},
-        says=("Pod train-gpu-worker-m6j48 does not run", "51 restarts", "--previous"),
+        says=("Pod train-gpu-worker-m6j48 is not ready", "51 restarts", "--previous"),
     ),
     Example(
         "ray start is not in the foreground",
@@ -221,7 +273,7 @@ EXAMPLES: tuple[Example, ...] = (
                 )
             )
         },
-        says=("a Secret or ConfigMap", 'secret "hub-token" not found'),
+        says=("its container ray-worker needs a Secret or ConfigMap that is missing", 'secret "hub-token" not found'),
     ),
     Example(
         "the container exceeds its memory limit",
@@ -235,6 +287,63 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a pod that was restarted once and runs, and another program's pod",
         {"pods.txt": f"{_TABLE}train-gpu-worker-7qsqp     1/1     Running            1 (2h ago)      3h35m\n"
-        "postgres-0                 0/1     CrashLoopBackOff   51 (16s ago)    3h35m\n"},
+        "train-head-b7wzp           1/1     Running            0               3h35m\n"
+        "postgres-0                 0/1     CrashLoopBackOff   51 (16s ago)    3h35m\n"
+        "celery-worker-5c9d8        0/1     CrashLoopBackOff   51 (16s ago)    3h35m\n"},
+    ),
+    Example(
+        "a container that was restarted once a week, and its pod is ready",
+        {
+            "all.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-worker-x1", restarts=5, conditions=_READY,
+                    last={"terminated": {"reason": "Error", "exitCode": 1, "startedAt": "2026-11-15T18:40:02Z", "finishedAt": "2026-11-22T18:39:55Z"}},
+                )
+            )
+        },
+    ),
+    Example(
+        "a container that ran for a minute before each restart",
+        {
+            "all.json": kubernetes.listed(
+                kubernetes.pod(
+                    "train-worker-x1", restarts=5, conditions=_READY,
+                    last={"terminated": {"reason": "Error", "exitCode": 1, "startedAt": "2026-11-22T18:38:55Z", "finishedAt": "2026-11-22T18:39:55Z"}},
+                )
+            )
+        },
+        says=("was restarted: its container ray-worker ended again and again with exit code 1", "5 restarts"),
+        severity="warning",
+    ),
+    Example(
+        "the head exceeds its memory limit, and the workers do not reach it",
+        {
+            "all.json": kubernetes.listed(
+                kubernetes.pod("train-head", kind="head", state=_WAITS, last=kubernetes.terminated("OOMKilled", 137), restarts=3),
+                kubernetes.pod("train-worker-x1", ip="10.244.1.8", state=_WAITS, last=kubernetes.terminated("Error", 1), restarts=4),
+            )
+        },
+        roots=("pod-oom-killed",),
+        consequences=("pod-crash-looping",),
+    ),
+    Example(
+        "a sidecar of a pod in which Ray runs",
+        {"all.json": kubernetes.listed(_with_sidecar())},
+        says=("Pod train-worker-x1 is not ready: its container log-shipper ends again and again with exit code 1, after 9 restarts",),
+        severity="warning",
+    ),
+    Example(
+        "the pod that submitted a RayJob, whose program failed",
+        {"all.json": kubernetes.listed(_submitter())},
+    ),
+    Example(
+        "a machine had too little memory left, and the image of another pod cannot be pulled",
+        {
+            "pods.txt": f"{_TABLE}train-head-b7wzp           1/1     Running            0               3h35m\n"
+            "train-gpu-worker-7qsqp     0/1     Evicted            0               3h35m\n"
+            "train-gpu-worker-m6j48     0/1     ImagePullBackOff   0               3h35m\n"
+            "train-gpu-worker-9xk2f     0/1     OOMKilled          4 (2m ago)      3h35m\n"
+        },
+        roots=("pod-oom-killed", "pod-evicted", "image-pull-failed"),
     ),
 )  # fmt: skip
