@@ -54,7 +54,7 @@ _UPGRADE_DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/upg
 ERROR = Signal(
     "kuberay.error",
     "controller",
-    r"\bcontrollers?\.(?P<controller>[Rr]ay[\w-]{1,60})\s+(?P<what>[^\t{\n]{3,600}?)\s*"
+    r"\bcontrollers?\.(?P<controller>[Rr]ay[\w-]{1,60})\s+(?P<what>[^\s{][^{\n]{2,600})"
     r"\{(?P<about>[^\n]{0,2000}?)\"error\": \"(?P<error>(?:[^\"\\\n]|\\.){1,1000})\"",
     DRIVER,
     '2026-11-21T07:34:12.127Z\tERROR\tcontrollers.RayCluster\tThe RayCluster spec is invalid\t{"RayCluster": {"name": "train", '
@@ -179,7 +179,7 @@ def _said(event: Event) -> str:
 def _rejected(events: list[Event], severity: str) -> Finding:
     last = events[-1]
     kind, name = _object(last)
-    what, said = last["what"].rstrip(". "), _said(last)
+    what, said = last["what"].rstrip(". \t"), _said(last)
     is_told = what in _GENERAL or said in what or len(what) > _LONG
     text = said if is_told else f"{clause(what)}: {said}"
     return Finding(
@@ -264,7 +264,10 @@ EXAMPLES: tuple[Example, ...] = (
         f"{PANIC.sample}\n{_STACK_TEXT}",
         says=("panicked in VolcanoBatchScheduler.AddMetadataToPod (volcano): runtime error", "kuberay/issues"),
     ),
-    console("a conflict, and an error that appears once", f"{_CONFLICT}\n{_JSON % 'Secret not ready'}"),
+    console(
+        "a conflict, and errors that appear once, as in a race with the operator's cache",
+        f"{_CONFLICT}\n{_JSON % 'Secret not ready'}{_JSON % 'services train-head-svc already exists'}",
+    ),
     console(
         "a program in Go panics, and another quotes the operator's frame",
         f"{PANIC.sample}\n\ngoroutine 1 [running]:\nmain.main()\n\t/app/main.go:4 +0x18\n(check pid=12) {FRAME.sample}\n",
