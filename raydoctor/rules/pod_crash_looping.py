@@ -46,7 +46,6 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause, cut, plural
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.read.clock import instant
 from raydoctor.rules.shared.hosts import kubernetes
 from raydoctor.rules.shared.jobs import signal_of
 
@@ -111,8 +110,7 @@ def _repeats(container: Event) -> bool:
         return True
     if container["is_last"] != "true":
         return bool(container["exit_code"] or _restarts(container))
-    began = instant(container["began"])
-    is_short = began is None or container.at is None or container.at - began < _RESET
+    is_short = not container["lasted"] or float(container["lasted"]) < _RESET
     return is_short and _restarts(container) >= _OFTEN
 
 

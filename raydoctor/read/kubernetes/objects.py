@@ -177,13 +177,16 @@ def _container(container: dict[str, Any], own: dict[str, str]) -> Iterator[Fact]
                 "began": _text(state.get("startedAt")),
                 "age": _text(state.get("age")),
             }
-            if word == "running" and (since := instant(fields["began"])) is not None:
+            ended = _text(state.get("finishedAt"))
+            since, until = instant(fields["began"]), instant(ended)
+            if word == "running" and since is not None:
                 fields["since"] = f"{since}"
+            if since is not None and until is not None:
+                fields["lasted"] = f"{until - since:.0f}"
             if word == "running" and own["container"] == _WAITS_FOR_GCS:
                 fields["waits_for"] = "gcs"
                 fields["message"] = "waits until the GCS of the head answers"
-            ended = _text(state.get("finishedAt"))
-            yield Fact("kube.container", fields, instant(ended), ended or fields["reason"])
+            yield Fact("kube.container", fields, until, ended or fields["reason"])
 
 
 # ---------------------------------------------------------------- the rest
