@@ -57,6 +57,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Severity
 from raydoctor.rules.shared import gpu_start
 from raydoctor.rules.shared.failures import SIGNALS
 from raydoctor.rules.shared.gpu_start import LINE_START, STARTED
+from raydoctor.rules.shared.waiting import NO_NODE_TYPE
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _VLLM_DOC = "https://docs.vllm.ai/en/latest/serving/parallelism_scaling.html"
@@ -217,7 +218,7 @@ MANY = Signal(
 )  # fmt: skip
 WAITS = Signal(
     "gpu.group_waits", "Waiting for creating a placement group of specs for ",
-    r"(?:^|\] )Waiting for creating a placement group of specs for (?P<seconds>\d+) seconds\. specs=\[(?P<specs>[^\[\]]*)\]", OUTPUT,
+    r"(?:^|\] )Waiting for creating a placement group of specs for (?P<seconds>\d+) seconds\. specs=\[(?P<specs>[^\[\]]*)(?:\]|$)", OUTPUT,
     "INFO 02-26 11:15:24 ray_utils.py:212] Waiting for creating a placement group of specs for 30 seconds. specs=[{'GPU': 1.0, "
     "'node:10.0.0.2': 0.001}, {'GPU': 1.0}]. Check `ray status` to see if you have enough resources",
 )  # fmt: skip
@@ -266,7 +267,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, *NO_NODE_TYPE, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -661,7 +662,8 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
     failed = [e for e in waits if e.kind == GAVE_UP.kind]
     waited = max((int(e["seconds"]) for e in waits), default=0)
     many = case.of(MANY.kind)
-    if failed or waited >= _PATIENCE:
+    refused = _refused_at_own_address(case, waits)
+    if failed or waited >= _PATIENCE or refused:
         events = waits
     elif many and not waits and not case.of("driver.exception", "log.traceback"):
         events = many
@@ -672,6 +674,8 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
     ended = gpu_start.consequences(case, failed, _WORDS[GAVE_UP.kind])
     first = (failed or waits or many)[-1]
     asked, pinned = _request(first)
+    if refused and not asked:
+        asked = _gpus(refused[-1]["asked"])
     links = [
         Link(e, f"vLLM needs {e['asked']} GPUs, and its own machine has {e['here']}")
         for e in many[-1:]
@@ -679,6 +683,7 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
     if waits:
         shows = f"vLLM asks Ray for {evidence.many(asked, 'GPU')} and waits for {waited} s"
         links.insert(0, Link(first, shows))
+    links += [Link(e, "the autoscaler finds no node for the request") for e in refused[-1:]]
     yield Finding(
         _placement_headline(case, (asked, pinned), waited, many, failed=bool(failed)),
         tuple(links),
@@ -697,7 +702,28 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
                 doc=_VLLM_DOC,
             ),
         ),
-        covers=(*waits, *many, *ended.events),
+        covers=(*waits, *many, *refused, *ended.events),
+    )
+
+
+def _refused_at_own_address(case: Case, waits: list[Event]) -> list[Event]:
+    """Reports of the autoscaler about the node that vLLM waits for.
+
+    Nodes that are still starting do not matter: vLLM runs on that node, so Ray should have it.
+    """
+    pinned = {address for e in waits if (address := _request(e)[1])}
+    return [
+        e
+        for e in case.of(NO_NODE_TYPE[0].kind)
+        if any(f"'node:{address}'" in e["asked"] for address in pinned)
+    ]
+
+
+def _gpus(amounts: str) -> int:
+    """The number of GPUs (or other devices) in a request."""
+    found = [(m["name"], float(m["amount"].rstrip("."))) for m in _AMOUNT.finditer(amounts)]
+    return round(
+        sum(a for n, a in found if not n.startswith("node:") and n not in ("CPU", "memory"))
     )
 
 
@@ -705,10 +731,9 @@ def _request(event: Event) -> tuple[int, str]:
     """How many GPUs, and the address of the node that must have one of them."""
     if event.kind == MANY.kind:
         return int(event["asked"]), ""
-    amounts = [(m["name"], float(m["amount"].rstrip("."))) for m in _AMOUNT.finditer(event["specs"])]  # fmt: skip
-    pinned = next((n.partition(":")[2] for n, _ in amounts if n.startswith("node:")), "")
-    devices = [a for n, a in amounts if not n.startswith("node:") and n not in ("CPU", "memory")]
-    return round(sum(devices)), pinned
+    names = (m["name"] for m in _AMOUNT.finditer(event["specs"]))
+    pinned = next((n.partition(":")[2] for n in names if n.startswith("node:")), "")
+    return _gpus(event["specs"]), pinned
 
 
 def _placement_headline(
@@ -726,7 +751,8 @@ def _placement_headline(
     if pinned and known and pinned not in known:
         return f"{text}: it needs a GPU on node {pinned}, and no Ray node has this address"
     if pinned:
-        return f"{text}: it needs a free GPU on node {pinned} (vLLM's own address), and {asked - 1} on any node"
+        others = f", and {asked - 1} on any node" if asked > 1 else ""
+        return f"{text}: it needs a free GPU on node {pinned} (vLLM's own address){others}"
     if many:
         return f"{text}: vLLM's own machine has {many[-1]['here']}"
     return text
@@ -734,6 +760,10 @@ def _placement_headline(
 
 # ------------------------------------------------------------------ examples
 
+_ELSEWHERE = (
+    "(autoscaler +13s) Error: No available node types can fulfill resource request {'node:203.0.113.7': 0.001, 'GPU': 1.0}. Add suitable "
+    "node types to this cluster to resolve this issue."
+)
 _W = "5d23820dbe229cb263b9518218703d648acf0b1172ae0ef7a7aef242"
 _A = "7dbdc85090b37cd39fb9e77001000000"
 _N = "3" * 56
@@ -810,6 +840,16 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program quotes both errors, and continues",
         f"note: {ENGINE_OUTSIDE.sample}\nnote: {RENUMBERED.sample}\nloss 0.1\n",
+    ),
+    console(
+        "the autoscaler has no node with vLLM's own address, and the output is cut off",
+        f"{_ELSEWHERE}\nINFO 11-21 10:56:16 ray_utils.py:221] Waiting for creating a placement group of specs for 10 seconds. specs=[{{'node:203.0.113.7': 0\n",
+        says=("placement group of 1 GPU after 10 s: it needs a free GPU on node 203.0.113.7 (vLLM's own address)", "VLLM_HOST_IP"),
+        severity="warning",
+    ),
+    console(
+        "the autoscaler reports another request, and vLLM has waited for ten seconds",
+        f"{_ELSEWHERE}\n{WAITS.sample.replace('30 seconds', '10 seconds')}\n",
     ),
     console(
         "an actor without num_gpus uses CUDA",

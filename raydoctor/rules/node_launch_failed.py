@@ -45,10 +45,17 @@ from raydoctor.rules.shared.failures import ended_programs, is_certain_end, prog
 from raydoctor.rules.shared.traceback import Raised
 
 _LONGEST = 120
+_ENDS = r"^(?:\s{0,8}(?:Error: )?|(?:[\d-]{10} [\d:,]{12}\s{1,4})?PANIC commands\.py:\d{1,5} -- )"
+"""Above the last words of `ray up`, on a terminal and in a file."""
 _NO_HEAD = Signal(
-    "autoscaler.no_head", "Failed to setup head node.", r"^\s{0,8}Failed to setup head node\.", DRIVER, "  Failed to setup head node.",
+    "autoscaler.no_head", "Failed to setup head node.", _ENDS + r"Failed to setup head node\.", DRIVER, "  Failed to setup head node.",
     symptom=True,
 )  # fmt: skip
+_NOT_LISTED = Signal(
+    "autoscaler.head_not_listed", "Failed to create head node.", _ENDS + r"Head node fetch timed out\. Failed to create head node\.", DRIVER,
+    "Head node fetch timed out. Failed to create head node.", symptom=True,
+)  # fmt: skip
+"""`ray up`, 50 s after the provider accepted the request (`_private/commands.py`, 1.0 to 2.60)."""
 _SSH_FAILED = Signal(
     "autoscaler.ssh_failed", "ssh: ", r"^\s{0,8}ssh: (?P<why>(?:connect to host|Could not resolve hostname) \S+[^\n]{1,200})", DRIVER,
     "ssh: connect to host 203.0.113.9 port 22: Connection timed out",
@@ -101,7 +108,7 @@ _ADVICE = (
     explains=("autoscaler", "program"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -126,6 +133,7 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
         if name not in by_type:
             yield _not_created(case, name, stuck)
     yield from _without_head(case)
+    yield from _not_listed(case)
 
 
 def _not_created(case: Case, name: str, events: list[Event]) -> Finding:
@@ -231,6 +239,30 @@ def _without_head(case: Case) -> Iterator[Finding]:
             ),
             covers=(event, *above),
         )  # fmt: skip
+
+
+def _not_listed(case: Case) -> Iterator[Finding]:
+    """`ray up` that requested a head and did not find it among the provider's machines in time."""
+    events = [e for e in case.of(_NOT_LISTED.kind) if not e["who"]]
+    if not events:
+        return
+    yield Finding(
+        "ray up gave up on the new head node: the provider accepted the request, but did not list the machine within 50 s",
+        (Link(events[0], "ray up ends"),),
+        explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is events[0].source)),
+        remedies=(
+            Remedy(
+                "Look at the machine in the provider's console: it may have failed, lack a quota, or still be starting",
+                (
+                    "ray down cluster.yaml   # first, as the machine may exist and cost",
+                    "ray up cluster.yaml --no-config-cache -vv",
+                ),
+                doc=autoscaler.AUTOSCALING_DOC,
+                risk="disruptive",
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
 
 
 def _of_attempts(case: Case, attempts: list[Event]) -> Finding:
@@ -413,6 +445,24 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_SSH_FAILED.sample}\n    SSH still not available (SSH command failed.), retrying in 5 seconds.\n  New status: update-failed\n  !!!\n"
         f"{_SETUP_FAILED.sample}\n  !!!\n\n{_NO_HEAD.sample}\n",
         says=("connect to host 203.0.113.9 port 22", "port 22"),
+    ),
+    *(
+        console(
+            f"the provider does not list the new head in time, {version}",
+            f"2026-11-21 15:29:31,574 INFO commands.py:640 -- Fetching the new head node\n{line}\n",
+            says=("did not list the machine within 50 s", "ray down cluster.yaml"),
+        )
+        for version, line in (
+            (
+                "as Ray logs it",
+                f"2026-11-21 15:30:26,453 PANIC commands.py:643 -- {_NOT_LISTED.sample}",
+            ),
+            ("as Ray prints it", f"{_NOT_LISTED.sample}\nError: {_NOT_LISTED.sample}"),
+        )
+    ),
+    console(
+        "a program quotes the time-out",
+        f"(notes pid=12) {_NOT_LISTED.sample}\nwe had: {_NOT_LISTED.sample}\nloss 0.1\n",
     ),
     console(
         "ssh fails while the machine starts, and a task quotes the last words of ray up",

@@ -6,7 +6,9 @@
   period`).
 - gRPC's `StatusCode.NOT_FOUND` with `Attempted to reconnect a session that has already been cleaned up`.
 - At the start, the client prints `Ray Client connection timed out. Ensure that the Ray Client port on the head node is
-  reachable`, then `ConnectionError: ray client connection timeout`. Or it prints `Starting Ray client server failed` or `Proxy failed to Connect to backend!`.
+  reachable`, then `ConnectionError: ray client connection timeout`. Or it prints `Starting Ray client server failed` or
+  `Proxy failed to Connect to backend!`.
+- On the head, `ray_client_server.err` contains `SpecificServer startup failed for client: …`.
 
 ## Why
 A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
@@ -136,6 +138,17 @@ _NO_BACKEND = Signal(
     "of the cluster for the relevant logs.", symptom=True,
 )  # fmt: skip
 """As the client prints it below `Initialization failure from server:` (`util/client/server/proxier.py`, 2.9 to 2.60)."""
+_NOT_STARTED = Signal(
+    "client.not_started", "erver startup failed for client: ",
+    r"^(?:SpecificServer|Server) startup failed for client: (?P<client>\w{8,64})\b", (*DRIVER, "client-server"),
+    "SpecificServer startup failed for client: 12a7d76475884459adb36165e666b3be", symptom=True,
+)  # fmt: skip
+"""Level E, in the log of the proxy: the process that it started for a client ended before it served."""
+_ENVIRONMENT = Signal(
+    "client.environment", "Increasing runtime env reference for ray_client_server_",
+    r"^Increasing runtime env reference for ray_client_server_(?P<port>\d{1,5})\.\s?Serialized runtime env is \{(?P<env>[^\n]{1,4000})", (*DRIVER, "client-server"),
+    "Increasing runtime env reference for ray_client_server_23000.Serialized runtime env is {\"image_uri\": \"hub/train:1\"}.",
+)  # fmt: skip
 _REJECTED = Signal(
     "client.rejected", "[Data Servicer]: Num clients ",
     r"^\[Data Servicer\]: Num clients (?P<clients>\d+) has reached the threshold (?P<limit>\d+)", ("client-server",),
@@ -144,7 +157,7 @@ _REJECTED = Signal(
 )  # fmt: skip
 _SERVER = Signal(
     "client.server_started", "SpecificServer started on port: ",
-    r"^SpecificServer started on port: (?P<port>\d+) with PID: (?P<server_pid>\d+) for client: (?P<client>\w+)", ("client-server",),
+    r"^SpecificServer started on port: (?P<port>\d+) with PID: (?P<server_pid>\d+) for client: (?P<client>\w+)", (*DRIVER, "client-server"),
     "SpecificServer started on port: 23000 with PID: 439 for client: 12a7d76475884459adb36165e666b3be",
 )  # fmt: skip
 
@@ -155,7 +168,7 @@ _SERVER = Signal(
     rank=14,
     explains=("client", "program"),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, *_SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, *_SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _NOT_STARTED, _ENVIRONMENT, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""
@@ -182,6 +195,60 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     for events in evidence.grouped(closed, lambda e: e.source).values():
         if not evidence.goes_on(case, events[-1]):
             yield _closed(case, events)
+    if not by_source:
+        yield from _not_started(case)
+
+
+def _not_started(case: Case) -> Iterator[Finding]:
+    """Clients whose server process ended at its start, where only the log of the proxy shows it."""
+    failures = [e for e in case.of(_NOT_STARTED.kind) if e.level == "E"]
+    failed = {e["client"] for e in failures}
+    servers = case.of(_SERVER.kind)
+    if not failures:
+        return
+    last = failures[-1]
+    ports = [e["port"] for e in servers if e["client"] == last["client"]]
+    environments = [e for e in case.of(_ENVIRONMENT.kind) if e["port"] in ports]
+    later = [
+        e
+        for e in servers
+        if e["client"] not in failed and e.source is last.source and e.offset > last.offset
+    ]
+    own = " (with a runtime_env)" if environments else ""
+    yield Finding(
+        f"The Ray Client could not connect: its server process on the head{own} ended at its start",
+        (
+            Link(last, "the proxy on the head finds the client's server process ended"),
+            *(Link(e, "the runtime_env in which the process starts") for e in environments[-1:]),
+        ),
+        explains=tuple(Entity("client", client) for client in sorted(failed)),
+        caused_by=_ends(case),
+        count=len(failed),
+        severity="warning" if later else None,
+        remedies=(
+            Remedy(
+                "Read on the head why the process ended",
+                tuple(
+                    paste.shell("tail -n 50 /tmp/ray/session_latest/logs/ray_client_server_{port:number}.*", port=port)
+                    for port in ports[-1:] or ["23000"]
+                ),
+                finds_cause=True,
+            ),
+            *(
+                (
+                    Remedy(
+                        "Connect once without runtime_env: if that works, correct the environment (its image, working_dir or packages)",
+                        ('ray.init("ray://HEAD:10001")',),
+                        doc=_DOC,
+                    ),
+                )
+                if environments
+                else ()
+            ),
+            *_remedies()[:1],
+        ),
+        covers=(*failures, *environments),
+    )  # fmt: skip
 
 
 _CLIENT = "/ray/util/client/"
@@ -382,6 +449,7 @@ def _remedies() -> tuple[Remedy, ...]:
 
 
 _STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
+_PROXY = "2026-11-21 11:18:55,424\t"
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
 _DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN[0].sample}\n"
 
@@ -469,6 +537,42 @@ EXAMPLES: tuple[Example, ...] = (
         f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
         logs=QUIET_LOGS,
         says=("ray_client_server_23000.err",),
+    ),
+    *(
+        Example(
+            f"the proxy's log alone shows that a server process ended, in {where}",
+            {
+                path: f"{_PROXY}INFO proxier.py:223 -- {_ENVIRONMENT.sample}\n{_PROXY}ERROR proxier.py:333 -- {_NOT_STARTED.sample}\n"
+                f"{_PROXY}INFO proxier.py:341 -- {_SERVER.sample}\n"
+                f"{_PROXY}ERROR proxier.py:707 -- {_NOT_STARTED.sample.removeprefix('Specific')}, using JobConfig: <ray.job_config.JobConfig "
+                "object at 0x7f0c26b8c490>!\n",
+                **logs,
+            },
+            says=(
+                "its server process on the head (with a runtime_env) ended at its start",
+                "ray_client_server_23000",
+                "without runtime_env",
+            ),
+        )
+        for where, path, logs in (
+            ("its file", "logs/ray_client_server.err", QUIET_LOGS),
+            ("a console", "driver.log", {}),
+        )
+    ),
+    Example(
+        "another client connects after one whose server process ended",
+        {
+            "logs/ray_client_server.err": f"{_PROXY}ERROR proxier.py:333 -- {_NOT_STARTED.sample}\n{_PROXY}INFO proxier.py:341 -- {_SERVER.sample}\n"
+            f"{_PROXY}INFO proxier.py:341 -- {_SERVER.sample.replace('23000', '23001').replace('12a7', '90ff')}\n",
+            **QUIET_LOGS,
+        },
+        says=("ended at its start",),
+        severity="warning",
+    ),
+    console(
+        "a program quotes the proxy",
+        f"(check pid=12) {_NOT_STARTED.sample}\nnote: {_NOT_STARTED.sample}\nloss 0.1\n",
+        logs=QUIET_LOGS,
     ),
     Example(
         "a short interruption after which the client reconnected",
