@@ -741,7 +741,7 @@ def _placement_headline(
 ) -> str:
     asked, pinned = request
     gpus = evidence.many(asked, "GPU")
-    if not (waited or failed):
+    if not (waited or failed or pinned):
         here = int(many[-1]["here"])
         more = f"other Ray nodes have {asked - here} more"
         return f"vLLM needs {gpus} and its own machine has {here}: Ray cannot create its placement group unless {more}"
