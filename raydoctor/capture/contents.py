@@ -12,6 +12,7 @@ import os
 import re
 from os.path import splitext
 
+from raydoctor.capture import kubectl
 from raydoctor.capture.decode import text_of
 from raydoctor.model.patterns import pattern
 
@@ -60,19 +61,12 @@ _YAML = pattern(
 )
 """A manifest that was never applied has none of these fields: it is not evidence."""
 _DESCRIBED = pattern(
-    rf"\A(?:\s|{ABOVE})*Name:\s{{2,}}\S[^\n]*\n"
+    rf"\A(?:\s|{ABOVE})*{kubectl.DESCRIBED}[^\n]*\n"
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",
     re.DOTALL | re.MULTILINE,
 )
-_TABLE = pattern(
-    rf"\A(?:\s|{ABOVE})*(?:NAMESPACE\s+)?"
-    r"(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
-)
-_STATE = pattern(
-    rf"\A(?:\s|{ABOVE})*(?:Last )?State:\s{{2,}}(?:Terminated|Waiting|Running)[^\S\n]*\n"
-    r"\s+(?:Reason|Started):\s{2,}\S"
-)
-"""The state of a container, without the pod around it."""
+_TABLE = pattern(rf"\A(?:\s|{ABOVE})*{kubectl.TABLE}")
+_STATE = pattern(rf"\A(?:\s|{ABOVE})*{kubectl.STATE}\s+(?:Reason|Started): {{2,}}\S", re.MULTILINE)
 _STATUS = pattern(
     rf"\A(?:\s|{ABOVE})*status:[^\S\n]*\n(?=(?:[^\n]*\n){{0,60}}?\s+(?:- )?type: ['\"]?"
     r"(?:PodScheduled|PodReadyToStartContainers|Initialized|ContainersReady)\b)"
@@ -81,8 +75,8 @@ _STATUS = pattern(
 _HAPPENED = pattern(
     r"(?=.*\bdescribe (?:-n [a-z0-9][\w-]{0,62} )?(?:(?:pods?|po)[ /][a-z0-9]|[\w.-]{1,253}\n)"
     r"|.*\bSuccessfully assigned [\w-]+/\S+ to )"
-    r"(?:[^\n]*\n){0,20}?\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*\n",
-    re.DOTALL,
+    rf"(?:[^\n]*\n){{0,20}}?\s*{kubectl.EVENTS}",
+    re.DOTALL | re.MULTILINE,
 )
 """The events of a pod that the text names, without the rest of `kubectl describe`."""
 _COMMAND = pattern(r"[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n")

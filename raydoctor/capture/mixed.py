@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from raydoctor.capture import kubectl
 from raydoctor.model.patterns import pattern
 
 LIMIT = 4 << 20
 """Bytes of a text that is looked into."""
 WORDS = (b"Name:  ", b"  READY ", b"LAST SEEN ", b"Reason  ", b"State:  ")
 """Only a text with one of them holds such output."""
-_DESCRIBED = pattern(r"Name: {2,}\S")
-_TABLE = pattern(
-    r"(?:NAMESPACE +)?(?:NAME +READY +STATUS +RESTARTS\b|LAST SEEN +TYPE +REASON +OBJECT\b)"
-)
-_EVENTS = pattern(r" *Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message *$")
+_DESCRIBED = pattern(kubectl.DESCRIBED)
+_TABLE = pattern(kubectl.TABLE)
+_EVENTS = pattern(rf" *{kubectl.EVENTS}")
+_STATE = pattern(rf" {{0,12}}{kubectl.STATE}")
 _EVENT = pattern(r" *(?:Normal|Warning|-{4}) +\S+ +\S")
-_STATE = pattern(r" {0,12}(?:Last )?State: {2,}(?:Terminated|Waiting)\s*$")
-"""Of a container: people paste these lines of `kubectl describe pod` alone."""
 _FIELD = pattern(
     r"(?!Traceback|Error|Warning)[A-Z][\w-]{0,40}(?: [A-Z][\w-]{0,40}){0,3}:(?: {2,}\S|$)"
 )

@@ -1,14 +1,14 @@
 """`kubectl describe` and the tables of `kubectl get` -> objects in the shape of the API, as far as they go.
 
-Ages (`5m`) are no times: what only has one carries none. The forms are those of kubectl 1.20 to 1.34.
+Ages (`5m`) are no times: what only has one carries none.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from raydoctor.capture import kubectl
 from raydoctor.model.patterns import pattern
 from raydoctor.read.kubernetes.documents import Document
 
@@ -18,12 +18,10 @@ _FIELD = pattern(
 """A field's name has single blanks, a table's row several."""
 _COLUMNS = pattern(r" {2,}")
 _HEADER = pattern(r"NOMINATED NODE|READINESS GATES|(?:LAST|FIRST) SEEN|\S+")
-_DESCRIBED = pattern(r"^Name:\s{2,}\S", re.MULTILINE)
-_TABLE = pattern(
-    r"(?:NAMESPACE\s+)?(?:NAME\s+READY\s+STATUS\s+RESTARTS\s|LAST SEEN\s+TYPE\s+REASON\s+OBJECT\s)"
-)
-_STATE = pattern(r" {0,12}(?:Last )?State: {2,}(?:Terminated|Waiting|Running)\s*$")
-_HAPPENED = pattern(r"\s*Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message\s*$")
+_DESCRIBED = pattern(kubectl.DESCRIBED)
+_TABLE = pattern(kubectl.TABLE)
+_STATE = pattern(rf" {{0,12}}{kubectl.STATE}")
+_HAPPENED = pattern(rf"\s*{kubectl.EVENTS}")
 _HAPPENED_ROW = pattern(
     r"\s*(?P<type>Normal|Warning) +(?P<reason>\S+) +(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +"
     r"\S+ +(?P<message>\S.*)"

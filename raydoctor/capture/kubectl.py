@@ -1,0 +1,15 @@
+"""How each output of kubectl (1.20 to 1.34) begins. Pastes may squeeze or widen its blanks."""
+
+from __future__ import annotations
+
+DESCRIBED = r"Name:[^\S\n]{2,}\S"
+"""`kubectl describe`."""
+TABLE = (
+    r"(?:NAMESPACE[^\S\n]+)?(?:NAME[^\S\n]+READY[^\S\n]+STATUS[^\S\n]+RESTARTS\b"
+    r"|LAST SEEN[^\S\n]+TYPE[^\S\n]+REASON[^\S\n]+OBJECT\b)"
+)
+"""`kubectl get pods` and `kubectl get events`."""
+EVENTS = r"Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message[^\S\n]*$"
+"""The events at the end of `kubectl describe`."""
+STATE = r"(?:Last )?State: {2,}(?:Terminated|Waiting|Running)[^\S\n]*$"
+"""The state of a container in `kubectl describe pod`: people paste it without the pod around it."""
