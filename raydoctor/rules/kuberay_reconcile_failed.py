@@ -211,7 +211,7 @@ def _remedies(kind: str, name: str) -> Iterator[Remedy]:
         "Correct what the error names, and apply the manifest again",
         (
             paste.shell("kubectl describe {kind:id} {name}   # add -n NAMESPACE", kind=kind.lower() or "raycluster", name=name),
-            "kubectl logs deploy/kuberay-operator --tail=100   # in the operator's namespace",
+            "kubectl logs deploy/kuberay-operator --tail=100   # add -n NAMESPACE of the operator",
         ),
         doc=_DOC,
     )  # fmt: skip

@@ -86,7 +86,7 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
                 (
                     paste.shell("kubectl describe pod {pod}", pod=last["instance"]),
                     paste.shell("kubectl logs {pod} --all-containers", pod=last["instance"]),
-                    "tail -n 50 /tmp/ray/session_latest/logs/monitor.out   # on the head; virtual machines: setup commands",
+                    "tail -n 50 /tmp/ray/session_latest/logs/monitor.out   # on the head, for setup commands of virtual machines",
                 ),
                 finds_cause=True,
             ),
