@@ -329,7 +329,7 @@ def _remedies(joined: Event | None) -> Iterator[Remedy]:
         )
         yield Remedy(
             "End the Ray processes of earlier runs, and start again: raydoctor shows its plan and asks",
-            ("raydoctor zombies --kill   # on the driver's machine",),
+            ("raydoctor zombies --kill   # where the driver runs",),
             risk="destructive",
         )
     yield Remedy(

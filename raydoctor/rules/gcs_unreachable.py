@@ -538,7 +538,7 @@ def _no_value(case: Case, events: list[Event]) -> Finding:
             Remedy(
                 "Compare the versions of Ray on both machines, and check that the GCS answers",
                 (
-                    "ray --version   # on the driver's machine and on the head",
+                    "ray --version   # where the driver runs and on the head",
                     paste.shell("ray health-check --address {head:address}:6379", head=joined["ip"] if joined else ""),
                 ),
                 doc=GCS_DOC,
@@ -726,7 +726,7 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
     else:
         yield Remedy(
             "If the cluster has ended, find out where its address comes from",
-            ("echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # on the driver's machine",),
+            ("echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster   # where the driver runs",),
             doc=INIT_DOC,
         )
         yield Remedy(

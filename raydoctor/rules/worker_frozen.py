@@ -109,7 +109,7 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "If its state is T, resume it",
-            (paste.shell("kill -CONT {pid:pid}   # on the worker's node", pid=pid),),
+            (paste.shell("kill -CONT {pid:pid}   # on the node of the worker", pid=pid),),
         ),
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",
