@@ -43,11 +43,12 @@ from raydoctor.case.signals import (
 )
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, kernel
 from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
-from raydoctor.rules.shared.traceback import parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, parse
 
 EXITED = Signal(
     "agent.exited",
@@ -82,6 +83,7 @@ ERROR = Signal(
 )
 """Up to 1.13, agents push the exception that ends them to drivers (`dashboard/agent.py`)."""
 
+_OWN_PROGRAM = pattern(r"/ray/(?:(?:new_)?dashboard/agent|_private/runtime_env/agent/main)\.py$")
 _PORT_TAKEN = "ddress already in use"
 
 
@@ -131,28 +133,49 @@ def agent_died(case: Case) -> Iterator[Finding]:
     echoes = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
     if echoes and not found:
         yield _from_echoes(case, echoes)
-    elif not found and (errors := case.of(ERROR.kind)):
+    elif not found and (errors := [*case.of(ERROR.kind), *_own_tracebacks(case)]):
         yield _from_errors(case, errors)
+
+
+def _own_tracebacks(case: Case) -> Iterator[Event]:
+    """Tracebacks with which an agent ends, as a driver echoes them: agents share the raylet's output."""
+    for event in case.of(*TRACEBACKS):
+        raised = parse(event.message) if event["who"] == "raylet" else None
+        if (
+            raised
+            and raised.frames
+            and raised.frames[0].function == "<module>"
+            and _OWN_PROGRAM.search(raised.frames[0].file)
+            and raised.type not in NO_FAILURES
+            and not case.torn_down(event)
+        ):
+            yield event
 
 
 def _from_errors(case: Case, errors: list[Event]) -> Finding:
     """The exception of an agent in a driver's output, without the logs of its node."""
     first = errors[0]
     below = [
-        e for e in case.of(*TRACEBACKS) if e.source is first.source and e.line == first.line + 1
+        e
+        for e in case.of(*TRACEBACKS)
+        if e is first or (e.source is first.source and e.line == first.line + 1)
     ]
     raised = parse(below[0].message) if below else None
     what = f": it raised {cut(str(raised), 160)}" if raised else ""
+    is_of_environments = bool(raised and raised.frames and "runtime_env" in raised.frames[0].file)
+    name = "runtime_env_agent" if is_of_environments else "dashboard_agent"
+    agent = _Agent(name, first, (), (), (), is_log_read=False)
+    node = first["name"] or first["ip"]
     return Finding(
-        f"The dashboard agent of node {first['name']} ended{what}",
+        f"The {name.replace('_', ' ')}{f' of node {node}' if node else ''} ended{what}",
         (Link(first, "the agent reports the exception that ends it"),),
         explains=(Entity("raylet", "local"),),
         caused_by=_without_gcs(case),
         severity="warning",
         count=evidence.total(errors),
-        remedies=_remedies(_Agent("dashboard_agent", first, (), (), (), is_log_read=False)),
+        remedies=_remedies(agent),
         covers=(*errors, *below),
-        gaps=_gaps(case, _Agent("dashboard_agent", first, (), (), (), is_log_read=False), ""),
+        gaps=_gaps(case, agent, node),
     )
 
 
@@ -321,6 +344,11 @@ _NODE_DEAD = (
     "[2026-11-21 10:46:12,580 I 17 33] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
     f"= dashboard_agent failed and raylet fate-shares with it. node_id={_N} node_name=10.0.0.2\n"
 )
+_ECHOED = (
+    "(raylet) Traceback (most recent call last):\n"
+    '(raylet)   File "/venv/lib/python3.11/site-packages/ray/dashboard/agent.py", line 425, in <module>\n'
+    "(raylet)     loop.run_until_complete(agent.run())\n"
+)
 _PORT = (
     "2026-11-21 10:46:12,100\tERROR agent.py:430 -- Agent is working abnormally. It will exit immediately.\n"
     "Traceback (most recent call last):\n"
@@ -392,5 +420,18 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _LOST,
         },
         roots=("raylet-died",),
+    ),
+    console(
+        "the driver echoes the traceback with which an agent ends",
+        f"{_ECHOED}(raylet) ModuleNotFoundError: No module named 'aiohttp'\nloss 0.1\n",
+        says=(
+            "The dashboard agent ended: it raised ModuleNotFoundError: No module named 'aiohttp'",
+        ),
+        severity="warning",
+    ),
+    console(
+        "an agent is stopped, a task imports its module, and another daemon prints a traceback",
+        f"{_ECHOED}(raylet) KeyboardInterrupt\n{_ECHOED.replace('(raylet)', '(check pid=12)')}(check pid=12) ValueError: x\n"
+        f"{_ECHOED.replace('dashboard/agent.py', 'dashboard/modules/log/log_agent.py')}(raylet) ValueError: x\nloss 0.1\n",
     ),
 )

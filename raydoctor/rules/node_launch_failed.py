@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER
+from raydoctor.case.signals import DRIVER, TRACEBACKS
 from raydoctor.cluster import autoscaler
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -42,7 +42,7 @@ from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
-from raydoctor.rules.shared.traceback import Raised
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _LONGEST = 120
 _ENDS = r"^(?:\s{0,8}(?:Error: )?|(?:[\d-]{10} [\d:,]{12}\s{1,4})?PANIC commands\.py:\d{1,5} -- )"
@@ -77,6 +77,9 @@ _GAVE_UP = tuple(
 """AWS (`_private/aws/node_provider.py`, 1.0 to 2.60; and 0.8)."""
 _CREATES = frozenset({"create_node", "_create_node", "_launch_node", "_launch_node_inner"})
 """Functions of providers and of the launcher that start machines."""
+_LAUNCHER = pattern(
+    r"/ray/autoscaler/(?:_private/node_launcher|v2/instance_manager/node_provider)\.py$"
+)
 _OF_CLOUDS = (
     "botocore.", "boto3.", "googleapiclient.", "google.auth.", "google.api_core.", "azure.", "msrestazure.", "pyVmomi.", "com.vmware.",
 )  # fmt: skip
@@ -128,7 +131,8 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
     if attempts and not by_type and not any(_place(e) > _place(attempts[-1]) for e in started):
         yield _of_attempts(case, attempts)
     if not by_type and not attempts:
-        yield from _of_commands(case)
+        commands = list(_of_commands(case))
+        yield from commands or _of_launchers(case)
     for name, stuck in autoscaler.unjoined(case, "REQUESTED").items():
         if name not in by_type:
             yield _not_created(case, name, stuck)
@@ -204,6 +208,29 @@ def _of_commands(case: Case) -> Iterator[Finding]:
             remedies=tuple(_remedies("the head or the node type", "")),
             covers=tuple(gave_up),
         )
+
+
+def _of_launchers(case: Case) -> Iterator[Finding]:
+    """Exceptions of the provider's library that a thread of the autoscaler logs: it tries again."""
+    ended = {ending.line for ending, _ in ended_programs(case)}
+    for event in case.of(*TRACEBACKS):
+        raised = parse(event.message) if event["who"] in ("", "autoscaler") else None
+        if (
+            raised is None
+            or event.line in ended
+            or not raised.type.startswith(_OF_CLOUDS)
+            or not any(_LAUNCHER.search(frame.file.replace("\\", "/")) for frame in raised.frames)
+        ):
+            continue
+        yield Finding(
+            f"The provider refused to start nodes: {cut(str(raised), _LONGEST)}",
+            (Link(event, f"the provider's library raised {raised.name} in a launcher of the autoscaler", raised.code),),
+            explains=(Entity("autoscaler", "launch"),),
+            severity="warning",
+            remedies=tuple(_remedies("the node type", str(raised))),
+            covers=(event,),
+        )  # fmt: skip
+        return
 
 
 def _is_of_launcher(raised: Raised) -> bool:
@@ -351,6 +378,12 @@ _NO_CARDS = (
     "2026-11-21 11:19:52,374\tWARNING node_provider.py:807 -- No enough available GPU cards to assigned to nodes expected enough for 1 "
     "nodes, only enough for 0 nodes, gpu_ids_map_array []\n"
 )
+_LAUNCHERS = (
+    'Traceback (most recent call last):\n  File "/venv/lib/python3.8/site-packages/ray/autoscaler/_private/node_launcher.py", line 85, in run\n'
+    "    self._launch_node(config, count, node_type)\n"
+    '  File "/venv/lib/python3.8/site-packages/azure/mgmt/resource/operations.py", line 30, in create_or_update\n    raise exp\n'
+    "msrestazure.azure_exceptions.CloudError: Azure Error: QuotaExceeded\n"
+)
 _UNANSWERED = "Update instance REQUESTED->QUEUED (id=7c1e, type=gpu-group, cloud_instance_id=, ray_id=): queue again to launch after timeout=600s"
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 
@@ -433,6 +466,12 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/aws/config.py", line 700, in _resource\n'
         "    return boto3.resource(\nbotocore.exceptions.NoCredentialsError: Unable to locate credentials\n",
         says=("Unable to locate credentials",),
+    ),
+    console(
+        "a launcher's traceback, pasted with empty lines between, above other output",
+        f"{_LAUNCHERS.replace(chr(10), chr(10) * 2)}Message: two errors occurred\n\nException Details:\n",
+        says=("The provider refused to start nodes", "QuotaExceeded"),
+        severity="warning",
     ),
     console(
         "a program's own use of the same library",
