@@ -5,8 +5,8 @@
   `undefined symbol`, `incompatible architecture (have 'x86_64', need 'arm64')` or, on Windows, `DLL load failed while
   importing _raylet`.
 - `ModuleNotFoundError: No module named 'ray._raylet'`.
-- `ray start` fails, and `gcs_server.err` or `raylet.err` contains `version 'GLIBC_2.34' not found` or `error while loading
-  shared libraries`.
+- `ray start` fails, and `gcs_server.err` or `raylet.err` contains `version 'GLIBC_2.34' not found (required by …)` or
+  `error while loading shared libraries: …`.
 
 ## Why
 Ray consists of Python code, the library `_raylet.so` and the programs `gcs_server` and `raylet`, which are built for one
