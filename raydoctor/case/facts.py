@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import short_id
+from raydoctor.model.text import called, short_id
 from raydoctor.model.values import Event, Source
 
 _DISCONNECT_TYPES = {
@@ -96,16 +96,22 @@ class WorkerExit:
 
     @property
     def label(self) -> str:
-        """`train (pid 379)`; without a name `worker (pid 379)`, `worker 4f059f01`, `driver of job 1`."""
+        """`train() (pid 379)`; without a name `worker (pid 379)`, `worker 4f059f01`, `driver of job 1`."""
         job = ids.job_of_driver(self.worker)
         worker = "worker" if self.pid is not None else f"worker {short_id(self.worker)}".rstrip()
         unnamed = f"driver of job {ids.job_number(job)}" if job else worker
-        name = self.names[-1] if self.names else unnamed
+        name = self.called or unnamed
         return f"{name} (pid {self.pid})" if self.pid is not None else name
 
     @property
+    def called(self) -> str:
+        """`train()` or `Trainer`; empty without a name."""
+        name = self.names[-1] if self.names else ""
+        return name if self.actor else called(name)
+
+    @property
     def noun(self) -> str:
-        """The label in a sentence: `train (pid 379)`, `the worker (pid 379)`, `worker 4f059f01`."""
+        """The label in a sentence: `train() (pid 379)`, `the worker (pid 379)`, `worker 4f059f01`."""
         is_id = self.pid is None and self.worker and not self.is_driver
         return self.label if self.names or is_id else f"the {self.label}"
 

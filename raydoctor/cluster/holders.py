@@ -14,6 +14,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.cluster import resources, rows
 from raydoctor.cluster import tables as live
 from raydoctor.model import ids
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Subject
 
 
@@ -34,10 +35,11 @@ class ResourceHolder(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`Simulator (pid 812)`, `placement group 'ranks'`."""
+        """`Simulator (pid 812)`, `load() (pid 812)`, `placement group 'ranks'`."""
         if self.kind == "placement group":
             return f"placement group '{self.name}'"
-        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+        name = called(self.name) if self.kind == "task" else self.name
+        return f"{name} (pid {self.pid})" if self.pid else name
 
     @property
     def does(self) -> str:
@@ -63,7 +65,7 @@ def each_once(holders: Iterable[ResourceHolder]) -> list[ResourceHolder]:
 
 
 def held_by(holders: Iterable[ResourceHolder]) -> str:
-    """`2 Simulator actors and 1 plan task`."""
+    """`2 Simulator actors and 1 plan() task`."""
     counts: dict[tuple[str, str], int] = {}
     for key in {(h.kind, h.id): (h.name, h.kind) for h in holders}.values():
         counts[key] = counts.get(key, 0) + 1

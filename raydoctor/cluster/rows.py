@@ -55,12 +55,12 @@ def is_actor(event: Event) -> bool:
 
 
 def listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
-    """`2 Simulator actors, 1 plan task and 4 more`, of (name, kind) -> how many."""
+    """`2 Simulator actors, 1 plan() task and 4 more`, of (name, kind) -> how many."""
     items = sorted(counts.items(), key=lambda item: -item[1])
     parts = [
         f"{kind} '{name}'"
         if kind == "placement group" and n == 1
-        else text.plural(n, f"{name} {kind}".strip())
+        else text.plural(n, f"{text.called(name) if kind == 'task' else name} {kind}".strip())
         for (name, kind), n in items[:most]
     ]
     rest = sum(n for _, n in items[most:])

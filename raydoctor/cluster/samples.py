@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.cluster import tables as live
+from raydoctor.model.text import called
 from raydoctor.model.values import Event
 
 
@@ -28,8 +29,8 @@ class SampledFrame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`resample (train.py:31)`."""
-        return f"{self.function} ({self.file}:{self.line})" if self.line else self.function
+        """`resample() (train.py:31)`; a native frame has no line."""
+        return f"{called(self.function)} ({self.file}:{self.line})" if self.line else self.function
 
 
 class SampledThread(NamedTuple):

@@ -14,7 +14,7 @@ from raydoctor.cluster import holders as holding
 from raydoctor.cluster import resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import waiting as now
-from raydoctor.model.text import joined
+from raydoctor.model.text import called, joined
 from raydoctor.model.values import Event
 
 
@@ -75,7 +75,7 @@ class Starved(NamedTuple):
         hold = holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
         if not self.outsiders:
             return hold
-        names = joined([*dict.fromkeys(map(live_rows.name_of, self.outsiders))])
+        names = joined([*dict.fromkeys(called(live_rows.name_of(e)) for e in self.outsiders)])
         return f"{hold}, and {names}, which runs in it, waits for them"
 
 

@@ -205,7 +205,7 @@ def _early_waits(case: Case) -> Iterator[Gap]:
         pid = "" if each.work.pid is None else f" (pid {each.work.pid})"
         yield Gap(
             "whether the wait is a hang",
-            f"it has lasted less than a minute: {each.work.name}{pid} {each.summary}",
+            f"it has lasted less than a minute: {each.work.called}{pid} {each.summary}",
             "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
         )
 

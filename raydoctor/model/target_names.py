@@ -1,8 +1,8 @@
 """What people type to name a task, an actor or a process: what Ray and reports print. Pure.
 
 An id in any of Ray's notations (`TaskID(…)`, `ObjectRef(…)`, `Actor(Trainer, …)`), a name, `pid 812`, or the
-label of a report: `load (pid 812)`. Ray names a task by its module's function or its class's method. Ray Data
-joins the operators of a task with `->`, and calls its actors `MapWorker(OPERATOR)`; Ray Serve's classes are
+label of a report: `load() (pid 812)`. Ray names a task by its module's function or its class's method. Ray
+Data joins the operators of a task with `->`, and calls its actors `MapWorker(OPERATOR)`; Ray Serve's classes are
 `ServeReplica:APP:DEPLOYMENT` (all read on 2.60).
 """
 
@@ -65,13 +65,13 @@ def pid_of(typed: str) -> int | None:
 
 
 def _plain(text: str) -> str:
-    """The id in one of Ray's notations, and the task of an object's id; other text unchanged."""
+    """The id in one of Ray's notations, the task of an object's id; a function without parentheses."""
     inside = _NOTATION.fullmatch(text)
     digits = (inside["id"] if inside else text).lower()
     parts = ids.parse_object_id(digits)
     if parts and (inside is None or inside["kind"].startswith("Object")):
         return parts.task
-    return digits if pattern("[0-9a-f]+").fullmatch(digits) else text
+    return digits if pattern("[0-9a-f]+").fullmatch(digits) else text.removesuffix("()")
 
 
 def is_prefix(name: str, identifier: str | None, least: int = 6) -> bool:

@@ -122,6 +122,14 @@ def clause(message: str, most: int = 20) -> str:
     return " ".join(words).rstrip(".")
 
 
+_FUNCTION = re.compile(r"(?:(?:\w+|<locals>)\.)*[^\WA-Z\d]\w*")
+
+
+def called(name: str) -> str:
+    """`load()`, `Trainer.step()`: a function in a sentence. Other names, such as `Map(parse)`, stay."""
+    return f"{name}()" if _FUNCTION.fullmatch(name) else name
+
+
 def short_id(value: str) -> str:
     """Enough first digits of an id to distinguish it from others and to pass it to `raydoctor story`."""
     match = _LEAD.match(value)

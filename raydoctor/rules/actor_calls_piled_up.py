@@ -30,6 +30,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.cluster.calls import QUEUED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import examples as live_examples
 
@@ -99,7 +100,7 @@ def _queued_now(case: Case) -> Iterator[Finding]:
         ]
         of = class_name if len(actors) == 1 else f"{len(actors)} {class_name} actors"
         yield Finding(
-            f"Calls to {name} are submitted faster than {of} can execute them: {count} calls wait now",
+            f"Calls to {called(name)} are submitted faster than {of} can execute them: {count} calls wait now",
             (
                 *(
                     Link(row, f"Ray counts {row['count']} calls in state {row['state']}")
@@ -126,7 +127,7 @@ def _limited(case: Case, name: str, method: str, events: list[Event]) -> Finding
     limit = events[0]["limit"]
     covered = [e for e in case.of("driver.exception") if e["type"] == "PendingCallsLimitExceeded"]
     return Finding(
-        f"Calls to {name}.{method} were submitted faster than the actor executes them: {limit} calls waited, the limit of max_pending_calls",
+        f"Calls to {name}.{method}() were submitted faster than the actor executes them: {limit} calls waited, the limit of max_pending_calls",
         (Link(events[0], f"Ray refused the call because {limit} calls were waiting"),),
         explains=(Entity("actor-queue", name),),
         subjects=(Subject("actor", None, name),),

@@ -400,7 +400,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: the same, proven by the objects that both wait for",
         _proven(),
         says=(
-            "OrderBook.buy (pid 801), RiskDesk.check (pid 802) and OrderBook.price wait for each other",
+            "OrderBook.buy() (pid 801), RiskDesk.check() (pid 802) and OrderBook.price() wait for each other",
         ),
     ),
     Example(

@@ -43,6 +43,7 @@ from raydoctor.case.signals import (
 )
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -166,7 +167,7 @@ def _headline(loops: list[_Loop], failures: list[Event], restarts: int, method: 
     deaths = sum(e.count for e in failures)
     times = [e.at for e in failures if e.at is not None]
     within = f" in {times[-1] - times[0]:.0f} s" if times else ""
-    doing = f" while it ran {method}" if method else ""
+    doing = f" while it ran {called(method)}" if method else ""
     left = f"{restarts} restarts, none left" if first.used_up else _restarts_left(failures[-1])
     return f"{subject} {how.format(f'{deaths} times')}{within}{doing} ({left})"
 
@@ -212,7 +213,7 @@ def _from_driver_output(case: Case) -> Iterator[Finding]:
         seen = any(e.kind == "driver.exception" for e in exit_.events)
         if not seen or not name or evidence.total(retried) < _ENOUGH:
             continue
-        calls = evidence.join_names(e["name"] for e in retried)
+        calls = evidence.join_names(called(e["name"]) for e in retried)
         yield Finding(
             f"Ray retried calls to {calls} {evidence.total(retried)} times because {exit_.label} was unavailable each time, until the actor died",
             (

@@ -316,7 +316,7 @@ def _files(err: str = "", core: str = "") -> dict[str, str]:
 _STACK = (
     "Process 398: ray::Crawler.crawl\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
     'Thread 398 (idle): "MainThread"\n    main_loop (ray/_private/worker.py:947)\n'
-    'Thread 490 (idle): "AsyncIO Thread: default"\n    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n'
+    'Thread 490 (idle): "AsyncIO Thread: default"\n    crawl() (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n'
     "    _run (asyncio/events.py:84)\n    _run_once (asyncio/base_events.py:1922)\n"
 )
 
@@ -369,15 +369,15 @@ EXAMPLES: tuple[Example, ...] = (
         "a call stack shows the blocking call in the event loop's thread",
         {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK},
         consequences=("get-timeout",),
-        says=("crawl (crawl.py:31)",),
+        says=("crawl() (crawl.py:31)",),
     ),
     Example(
         "live: a request without await",
         _live(("SocketIO.readinto", "socket.py", 706), ("crawl", "crawl.py", 31)),
         says=(
             "Crawler (pid 801)",
-            "crawl (crawl.py:31)",
-            "2 Crawler.fetch tasks wait for it",
+            "crawl() (crawl.py:31)",
+            "2 Crawler.fetch() tasks wait for it",
             "asyncio.to_thread",
         ),
     ),
@@ -390,7 +390,7 @@ EXAMPLES: tuple[Example, ...] = (
         {
             **_files(core=_core(3, 0)),
             "ray-stack.txt": _STACK.replace(
-                "    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n",
+                "    crawl() (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n",
                 "    EpollSelector.select (selectors.py:468)\n",
             ),
         },

@@ -136,7 +136,7 @@ _SHOWN = 3
 
 
 def _names(ignored: list[tuple[str, calls.Worker]]) -> str:
-    return evidence.join_names(dict.fromkeys(worker.name for _, worker in ignored))
+    return evidence.join_names(dict.fromkeys(worker.called for _, worker in ignored))
 
 
 def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
@@ -165,7 +165,7 @@ def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
 
 
 def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
-    names = f"the task{'' if len(ignored) == 1 else 's'} {_names(ignored)}"
+    names = _names(ignored)
     return (
         Remedy(
             f"Interrupt {names}, and if that fails, kill the worker. Ray does not retry a cancelled task",
@@ -236,7 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the task is still running a minute later",
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
         says=(
-            "did not stop poll (pid 401)",
+            "did not stop poll() (pid 401)",
             "at least 52 s",
             "force=True",
             f"raydoctor cancel {_T}",

@@ -467,7 +467,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "logs/debug_state.txt": _OLD_STATE,
         },
-        says=("1 GPU", "2 outer tasks hold 2 of 2 GPUs", "nested"),
+        says=("1 GPU", "2 outer() tasks hold 2 of 2 GPUs", "nested"),
     ),
     Example(
         "no dump of that time, and the request still waited when its driver ended",
@@ -489,7 +489,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: idle actors hold the CPUs that two tasks wait for, before any log reports it",
         sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
         says=(
-            "2 train tasks wait for 1 CPU",
+            "2 train() tasks wait for 1 CPU",
             "2 Simulator actors hold 2 of 2 CPUs and run nothing",
             "range(1)",
         ),
@@ -580,7 +580,7 @@ EXAMPLES: tuple[Example, ...] = (
             ray_get=[sample.in_ray_get("Search.run", 1)],
         ),
         says=(
-            "Search.run, which runs in it, waits for them",
+            "Search.run(), which runs in it, waits for them",
             "placement_group_capture_child_tasks=True",
         ),
     ),
@@ -617,7 +617,7 @@ EXAMPLES: tuple[Example, ...] = (
             ],
         ),
         says=(
-            "1 train task waits for 1 CPU",
+            "1 train() task waits for 1 CPU",
             "1 Simulator actor of job 2 holds 2 of 2 CPUs and is at work",
         ),
         severity="warning",

@@ -42,7 +42,7 @@ from raydoctor.case.signals import DRIVER, OUTPUT, TRACEBACK, WORKER_DIED, WORKE
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import size
+from raydoctor.model.text import called, size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, constructors, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
@@ -201,7 +201,7 @@ def _finding(case: Case, shortage: _Shortage) -> Finding:
     actors = [Entity("actor", actor) for actor in ids if actor]
     errors = [error_entity(seen) for seen in shortage.seen]
     links = [
-        Link(seen.event, f"{shortage.name} raised the out-of-memory error")
+        Link(seen.event, f"{called(shortage.name)} raised the out-of-memory error")
         for seen in shortage.seen[:1]
     ]
     links += [link for exit_ in shortage.exits[:1] for link in evidence.exit_links(exit_)]
@@ -228,7 +228,7 @@ def _subjects(shortage: _Shortage) -> Iterator[Subject]:
 
 
 def _headline(shortage: _Shortage, count: int) -> str:
-    where = f"actor {shortage.name}" if shortage.exits else shortage.name
+    where = f"actor {shortage.name}" if shortage.exits else called(shortage.name)
     often = f" in {count} processes" if count > 1 else ""
     text = f"GPU memory ran out in {where}{often}"
     if tried := _TRIED.search(shortage.message):
@@ -266,7 +266,7 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
             ),
         )
     yield Remedy(
-        f"Let fewer processes share a GPU, or let {shortage.name} process less data at a time",
+        f"Let fewer processes share a GPU, or let {called(shortage.name)} process less data at a time",
         (
             "@ray.remote(num_gpus=1)   # with 0.25, four processes share one GPU, and Ray limits none of them",
             "# use smaller batches or half precision",
@@ -323,7 +323,7 @@ EXAMPLES: tuple[Example, ...] = (
         "other processes hold a part of the GPU memory",
         {"driver.log": _RAISED * 2, **QUIET_LOGS},
         says=(
-            "in embed in 2 processes",
+            "in embed() in 2 processes",
             "26.00 MiB",
             "9.81 MiB of 11.66 GiB",
             "1.9 GiB",

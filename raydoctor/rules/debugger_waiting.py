@@ -38,6 +38,7 @@ from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -128,7 +129,7 @@ class _DebuggerWait(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"{self.name or 'a worker'} (pid {self.pid})"
+        return f"{called(self.name) or 'a worker'} (pid {self.pid})"
 
 
 def _waits(case: Case) -> list[_DebuggerWait]:
@@ -211,7 +212,7 @@ def _next_time(wait: _DebuggerWait) -> tuple[Remedy, ...]:
 
 
 def _function(wait: _DebuggerWait) -> str:
-    return f"{wait.name}()" if wait.name else "the task"
+    return called(wait.name) or "the task"
 
 
 def _attach(wait: _DebuggerWait) -> str:
@@ -290,7 +291,7 @@ EXAMPLES: tuple[Example, ...] = (
         "`breakpoint()` with Ray's older debugger",
         {**QUIET_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
         consequences=("get-timeout",),
-        says=("transform (pid 399)", "localhost:42285", "ray debug"),
+        says=("transform() (pid 399)", "localhost:42285", "ray debug"),
     ),
     Example(
         "breakpoint() with debugpy, seen in the worker's own log",
@@ -309,7 +310,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
             **_live(paused=1),
         },
-        says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
+        says=("clean() (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
     ),
     Example(
         "the live tables show no waiting worker",

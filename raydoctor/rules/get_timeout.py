@@ -36,6 +36,7 @@ from raydoctor.cluster import resources
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.setup import builds
@@ -144,7 +145,7 @@ def _wait(case: Case, event: Event) -> _TimedOutGet:
 
 
 def _finding(case: Case, wait: _TimedOutGet, events: list[Event], nested: list[Event]) -> Finding:
-    awaited = f" for {wait.function}()" if wait.function else ""
+    awaited = f" for {called(wait.function)}" if wait.function else ""
     after = f" after {wait.seconds} s" if wait.seconds else ""
     count = evidence.total(events)
     times = f" {count} times" if count > 1 else ""
@@ -172,7 +173,7 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
         ]
         if running:
             pids = evidence.join_names(f"pid {h.pid}" for h in running)
-            shows = f"{wait.function} was running in the raylet's last state dump ({pids})"
+            shows = f"{called(wait.function)} was running in the raylet's last state dump ({pids})"
             return f"the task was still running ({pids})", [Link(state, shows)], True
     for state in waiting.queued_at_the_end(case):
         queue = waiting.queue(state)
@@ -215,7 +216,7 @@ def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:
 
 def _remedies(wait: _TimedOutGet, was_running: bool) -> tuple[Remedy, ...]:
     by_name = bool(wait.function) and "." not in wait.function
-    task = f"{wait.function}()" if wait.function else "the task"
+    task = called(wait.function) or "the task"
     unknown = "slow or hung" if was_running else "waiting, running or hung"
     return (
         Remedy(

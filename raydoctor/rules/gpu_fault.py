@@ -45,6 +45,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended, engine
 from raydoctor.rules.shared import failures as user_errors
@@ -186,8 +187,8 @@ def _subject(incident: _GpuIncident) -> str:
         return ended.workers(incident.exits[:1])
     for event in processes.values():
         name = event["who"] or ("Rank" + rank[4:] if rank else "A process")
-        return f"{name} (pid {event.pid})" if event.pid is not None else name
-    return incident.errors[0].failure.function if incident.errors else "A process"
+        return f"{called(name)} (pid {event.pid})" if event.pid is not None else called(name)
+    return called(incident.errors[0].failure.function) if incident.errors else "A process"
 
 
 def _error(what: str) -> str:
@@ -225,7 +226,7 @@ def _links(
         action = "torch's watchdog ended the process" if is_watchdog else "the process printed it"
         yield Link(event, f"{action} ({_error(incident.what)})")
     for seen in incident.errors[:1]:
-        yield Link(seen.event, f"{seen.failure.function} raised the error")
+        yield Link(seen.event, f"{called(seen.failure.function)} raised the error")
     for exit_ in incident.exits[:1]:
         yield from evidence.exit_links(exit_, most=1)
 

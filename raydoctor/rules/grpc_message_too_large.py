@@ -53,7 +53,7 @@ from raydoctor.case.signals import (
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import size
+from raydoctor.model.text import called, size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
@@ -104,7 +104,7 @@ def _finding(case: Case, limit: int, reports: list[Event], exits: list[WorkerExi
     sizes = [int(e["size"]) for e in reports]
     sizes += [int(m["size"]) for x in exits if (m := _SIZES.search(x.detail))]
     failed = [e for e in case.of("task.failed") if _SIZES.search(e["status"])]
-    names = evidence.join_names(e["name"] for e in failed)
+    names = evidence.join_names(called(e["name"]) for e in failed)
     errors = [e for e in case.of("driver.exception") if _SIZES.search(e["what"])]
     # The line with the largest size, which the headline names.
     shown = sorted([*failed, *reports], key=_size, reverse=True)[:1]
@@ -138,7 +138,7 @@ def _size(event: Event) -> int:
 
 
 def _of(event: Event) -> str:
-    return f" for {event['name']}" if event["name"] else ""
+    return f" for {called(event['name'])}" if event["name"] else ""
 
 
 def _consequence(exits: list[WorkerExit]) -> str:

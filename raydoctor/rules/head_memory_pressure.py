@@ -164,7 +164,7 @@ def _finding(case: Case, strikes: list[OomReport], hog: _Hog) -> Finding:
 
 def _headline(hog: _Hog, victims: list[MemoryUser], killed: int) -> str:
     holder, report = hog.holder, hog.report
-    names = evidence.join_names(v.function for v in victims)
+    names = evidence.join_names(v.label for v in victims)
     workers = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
     small = bool(victims) and max(v.gb for v in victims) < _NEGLIGIBLE * holder.gb
     return (

@@ -47,6 +47,7 @@ from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs, serve, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -248,10 +249,10 @@ def _finding(
     return Finding(
         f"{requester} {fate}: {needs} {_what(request)}, but {lack}",
         (
-            *(Link(e, f"Ray must run {e['function']} again") for e in waiting.retries(case, request.needs)[:1]),
+            *(Link(e, f"Ray must run {called(e['function'])} again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in reports),
             *(Link(e, "the autoscaler reports it again") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
-            *(Link(e, f"{live_rows.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
+            *(Link(e, f"{called(live_rows.name_of(e))} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, _cancelled(e)) for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
@@ -267,7 +268,7 @@ def _finding(
 def _cancelled(event: Event) -> str:
     """What ended the wait, for a task or the creation of an actor."""
     if not event["class_name"]:
-        return f"task {event['name']} was cancelled while it waited for resources"
+        return f"task {called(event['name'])} was cancelled while it waited for resources"
     actor = event["name"].removesuffix(".__init__")
     return f"the creation of actor {actor} was cancelled while it waited for resources"
 
@@ -322,9 +323,9 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
         return f"The entrypoint of job {jobs.unstarted(case)[0].id!r}", []
     if names:
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
-        return f"{kind} {evidence.join_names(sorted(names))}", cancelled
+        return f"{kind} {evidence.join_names(map(called, sorted(names)))}", cancelled
     if again := waiting.retries(case, request.needs):
-        return f"Task {evidence.join_names(e['function'] for e in again)}", []
+        return f"Task {evidence.join_names(called(e['function']) for e in again)}", []
     kinds = {_kind(event) for event in request.raylets}
     return (kinds.pop() if len(kinds) == 1 else "A task or actor"), cancelled
 
@@ -705,7 +706,7 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)],
         ),
         says=(
-            "2 train tasks can never start: each needs 1 GPU and 1 CPU",
+            "2 train() tasks can never start: each needs 1 GPU and 1 CPU",
             "no node has any GPU",
             "on another machine with 1 GPU",
         ),
@@ -717,7 +718,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _REGISTERED,
             **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
         },
-        says=("1 train task can never start: it needs 1 GPU",),
+        says=("1 train() task can never start: it needs 1 GPU",),
     ),
     Example(
         "live: an actor requests a label that no node carries",

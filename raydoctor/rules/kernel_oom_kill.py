@@ -41,7 +41,7 @@ from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_E
 from raydoctor.cluster import resources
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import size
+from raydoctor.model.text import called, size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
@@ -379,12 +379,13 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
     name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
+    say = f"{name} actor" if exit_.actor else f"{called(name)} task"
     held = f"it held {size(kill.held)} when it was killed"
     running = len(kill.alike())
     if running > 1 and kill.limit and math.isfinite(offered):
         most = max(1, min(int(kill.limit / (_HEADROOM * kill.held)), running - 1))
         yield Remedy(
-            f"Run at most {most} of {name} at the same time instead of {running}: {held}, and the limit is {size(kill.limit)}",
+            f"Run at most {most} {say} at the same time instead of {running}: {held}, and the limit is {size(kill.limit)}",
             (
                 paste.python(
                     "@ray.remote(memory={share} * 1024**2)   # {what}: of the {offered} MiB that Ray counts on its node",
@@ -402,7 +403,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
         else ""
     )
     yield Remedy(
-        f"Make each {name} smaller: {held}{offers}",
+        f"Make each {say} smaller: {held}{offers}",
         (
             paste.python(
                 "# {name}: read less data at a time (smaller batches, streaming). memory= does not limit what it uses",
@@ -416,7 +417,7 @@ def _reserve(exit_: WorkerExit, kill: Kill, offered: float) -> Iterator[Remedy]:
             need, math.ceil(offered / evidence.GB * 10 + 1) / 10
         )  # no longer fits on this node
     yield Remedy(
-        f"Or run {name} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
+        f"Or run {name if exit_.actor else called(name)} on a machine with more memory, on which Ray offers at least {need:.1f} GiB to tasks",
         (
             "ray start --address=HEAD:6379   # on that machine",
             paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what),
@@ -511,7 +512,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the kernel killed this pid, in its cgroup",
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
-        says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
+        says=("load_embeddings() (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
     ),
     Example(
         "the node offers tasks less memory than the process held",
@@ -522,7 +523,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "offers tasks 1.8 GiB of memory",
-            "Make each load_embeddings smaller",
+            "Make each load_embeddings() task smaller",
             "on a machine with more memory",
         ),
     ),
@@ -534,12 +535,12 @@ EXAMPLES: tuple[Example, ...] = (
             "[state-dump] InitialConfigResources: {CPU: 20000, memory: 40000000000000}\n",
             "dmesg.txt": _kernel(379, "ray::load_embed"),
         },
-        says=("Make each load_embeddings smaller: it held 2.4 GiB", "memory=3.9 * 1024**3"),
+        says=("Make each load_embeddings() task smaller: it held 2.4 GiB", "memory=3.9 * 1024**3"),
     ),
     Example(
         "the kernel logs the host's pids: name and time match",
         {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
-        says=("load_embeddings (pid 379)",),
+        says=("load_embeddings() (pid 379)",),
     ),
     Example(
         "the kernel killed the raylet, and its node died with it",

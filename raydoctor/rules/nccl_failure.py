@@ -52,6 +52,7 @@ from raydoctor.case.signals import OUTPUT, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.engine import TIMED_OUT, WATCHDOG
@@ -365,7 +366,9 @@ def _error(case: Case, seen: list[Printed]) -> Finding:
     what = failure.raised.message if failure.raised else ""
     library, words = _library(what)
     detail = words if words != what else what.partition(": ")[2].partition(", ")[2] or what
-    where = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
+    where = (
+        called(failure.function) if len(seen) == 1 else f"{len(seen)} × {called(failure.function)}"
+    )
     gone = any(text in what for text in _PEER_GONE)
     causes = [e for exit_ in case.exits for e in exit_.entities] if gone else []
     shared = case.of(DUPLICATE.kind)
@@ -374,7 +377,7 @@ def _error(case: Case, seen: list[Printed]) -> Finding:
         (
             Link(
                 seen[0].event,
-                f"{failure.function} raised {failure.raised.name if failure.raised else 'the error'}",
+                f"{called(failure.function)} raised {failure.raised.name if failure.raised else 'the error'}",
             ),
             *_shared_links(shared),
         ),
@@ -618,7 +621,7 @@ EXAMPLES: tuple[Example, ...] = (
         + PRINTED[2].sample
         + "\n[ERROR] 2026-11-21-07:34:56 (PID:389, Device:0, "
         "RankID:2) ERR02200 DIST call hccl api failed.\n",
-        says=("HCCL failed in Trainer.step: HcclCommInitRootInfo, error code 7",),
+        says=("HCCL failed in Trainer.step(): HcclCommInitRootInfo, error code 7",),
     ),
     console(
         "two ranks were started on the same GPU",

@@ -46,6 +46,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -85,7 +86,7 @@ def _exact_finding(group: HungGroup) -> Finding:
     lasted = min(h.work.age for h in group.cycle)
     return hangs.finding(
         group,
-        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.summary}, and its parents "
+        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.called} {child.summary}, and its parents "
         f"wait for it, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
         remedies(group),
     )
@@ -219,9 +220,7 @@ def _task_runs(dump: Event) -> bool:
 def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker]) -> Finding:
     queue = calls.queued(dump)
     kind = "actor" if held.actors else "task"
-    holders = (
-        f"{held.count} {evidence.join_names(held.names)} {kind}{'s' if held.count > 1 else ''}"
-    )
+    holders = f"{held.count} {evidence.join_names(map(called, held.names))} {kind}{'s' if held.count > 1 else ''}"
     hold = "hold" if held.count > 1 else "holds"
     starved = [e for e in case.of("request.starved") if not case.torn_down(e)]
     asking = [w for w in workers if w.leases and w.pid in held.pids]
@@ -231,7 +230,7 @@ def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker
         (
             Link(dump, f"the raylet's state: {evidence.many(queue, 'request')} queued, no {held.resource} left, {holders} {_state(held)}"),
             *(Link(w.event, f"{w.label} has requested {evidence.many(w.leases, 'worker')} and got none") for w in asking[:2]),
-            *(Link(e, "requests that would fit on the node, but no resource is released") for e in starved[:1]),
+            *(Link(e, f"these requests would fit on the node, but nothing releases {held.resource}") for e in starved[:1]),
         ),
         explains=(Entity("waiting", "cluster"), *_starved(starved)),
         subjects=tuple(_subjects(held, asking)),
@@ -255,13 +254,13 @@ def _live_finding(case: Case, one: starving.Starved) -> Finding:
         if resources.key(resources.amounts(e["needs"])) in needs
     ]
     return Finding(
-        f"{evidence.many(held.count, f'{evidence.join_names(held.names)} {kind}')} hold{'' if many else 's'} {shares} and "
+        f"{evidence.many(held.count, f'{evidence.join_names(map(called, held.names))} {kind}')} hold{'' if many else 's'} {shares} and "
         f"wait{'' if many else 's'} for child tasks that can never start: {one.wait}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in one.holders[:2] if h.waits),
-            *(Link(e, f"the node's metrics: {e['count']} × {e['name']} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
-            *(Link(e, f"{live_rows.name_of(e)} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
-            *(Link(e, "requests that would fit on the node, but no resource is released") for e in starved[:1]),
+            *(Link(e, f"the node's metrics: {e['count']} × {called(e['name'])} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
+            *(Link(e, f"{called(live_rows.name_of(e))} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
+            *(Link(e, f"these requests would fit on the node, but nothing releases {held.resource}") for e in starved[:1]),
         ),
         explains=(
             Entity("waiting", "cluster"), *(Entity("starved", r.asked) for r in one.requests), *_starved(starved),
@@ -305,7 +304,7 @@ def _awaited(child: Event, one: starving.Starved) -> str:
 
 def _parent(child: Event, one: starving.Starved) -> str:
     parent = next(e for e in one.parents if e["task_id"] == child["parent_task_id"])
-    return f"{parent['name'] or parent['func_or_class_name']} (pid {parent.pid}), which is running"
+    return f"{called(parent['name'] or parent['func_or_class_name'])} (pid {parent.pid}), which is running"
 
 
 def _state(held: _Holders) -> str:
@@ -352,7 +351,7 @@ def _remedies(held: _Holders, children: Collection[str] = ()) -> tuple[Remedy, .
     )
     return (
         Remedy(
-            f"Return the children's references from {name}(), so that it does not wait while it holds {held.resource}",
+            f"Return the children's references from {called(name)}, so that it does not wait while it holds {held.resource}",
             (
                 "return [child.remote(part) for part in parts]        # in the parent: references, not ray.get(...)",
                 "ray.get(ray.get(parent.remote(case)))                # in the caller, which holds nothing",
@@ -360,7 +359,7 @@ def _remedies(held: _Holders, children: Collection[str] = ()) -> tuple[Remedy, .
             doc=_DOC,
         ),
         Remedy(
-            f"Or request {held.resource} only in the children, not in {name}(), which only coordinates",
+            f"Or request {held.resource} only in the children, not in {called(name)}, which only coordinates",
             (without,),
             doc="https://docs.ray.io/en/latest/ray-core/scheduling/resources.html",
         ),
@@ -373,7 +372,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
     doc = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
     if not room:
         return Remedy(
-            f"Or add nodes, so that the cluster has more {held.resource} than all {name} {'actors' if held.actors else 'tasks'} hold together",
+            f"Or add nodes, so that the cluster has more {held.resource} than all {called(name)} {'actors' if held.actors else 'tasks'} hold together",
             ("ray start --address=HEAD:6379                        # another node",),
             doc=doc,
         )
@@ -388,7 +387,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
             doc=doc,
         )
     return Remedy(
-        f"Or run at most {room} {name} task{'' if room == 1 else 's'} at once, so that {held.resource} is left for children",
+        f"Or run at most {room} {called(name)} task{'' if room == 1 else 's'} at once, so that {held.resource} is left for children",
         (
             "running, rest = [], list(cases)",
             paste.python(
@@ -496,7 +495,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _ERROR,
         },
         consequences=("get-timeout",),
-        says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
+        says=("2 plan() tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
     ),
     Example(
         "the same in a run of half a minute, which leaves no record of who asks for workers",
@@ -506,7 +505,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _ERROR,
         },
         consequences=("get-timeout",),
-        says=("2 plan tasks hold 2 of 2 licence",),
+        says=("2 plan() tasks hold 2 of 2 licence",),
     ),
     Example(
         "the same with an actor: the tasks may wait for its method, which still runs",
@@ -523,7 +522,7 @@ EXAMPLES: tuple[Example, ...] = (
         sample.tables(
             nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]
         ),
-        says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
+        says=("2 plan() tasks hold 2 of 2 licence", "2 part() tasks", "at most 1 plan"),
     ),
     Example(
         "live: an actor's method waits for a task that needs the actor's CPU",
@@ -533,7 +532,7 @@ EXAMPLES: tuple[Example, ...] = (
             ray_get=[sample.in_ray_get("Coordinator.run", 1)],
             tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
         ),
-        says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
+        says=("1 Coordinator actor holds 1 of 1 CPU", "1 part() task", "num_cpus=0"),
     ),
     Example(
         "live: actors that wait for an actor of their own class",
@@ -548,7 +547,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: the same, from the objects that they wait for, without metrics",
         _sampled({}),
-        says=("plan (pid 801) → part", "return [child.remote(part) for part in parts]"),
+        says=("plan() (pid 801) → part()", "return [child.remote(part) for part in parts]"),
     ),
     Example(
         "live: their children need none of the resources that they hold",

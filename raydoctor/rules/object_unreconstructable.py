@@ -41,6 +41,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import objects
 
@@ -164,7 +165,7 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
         if e["type"] == "StreamingGeneratorReplayInconsistentError" and task in e["what"]
     ]
     return Finding(
-        f"Generator task {name} yielded {made} when Ray ran it again to replace lost objects, but {first['expected']} in the "
+        f"Generator task {called(name)} yielded {made} when Ray ran it again to replace lost objects, but {first['expected']} in the "
         "first run, so Ray stopped reconstructing its objects",
         (
             *objects.recovery(case),

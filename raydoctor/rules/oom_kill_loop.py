@@ -31,6 +31,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, OomReport, reports
 from raydoctor.rules.shared.oom.remedies import DOC, fullest, gib, hungriest, largest, remedies
@@ -109,7 +110,7 @@ def _finding(
 ) -> Finding:
     kills = sum(e.count for e in attempts)
     mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]
-    label = f"task {name}" if name else "a task"
+    label = f"task {called(name)}" if name else "a task"
     chain = [
         Link(attempts[0], f"Ray's memory monitor killed an attempt of {label}"),
         Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries the task"),
@@ -153,7 +154,8 @@ def _held(mine: list[OomReport]) -> str:
     top, holders = hungriest(worst)
     if not holders:
         return ""
-    each = f"{len(holders)} × {top} held up to" if len(holders) > 1 else f"{top} held"
+    label = holders[0].label if holders[0].is_worker else top
+    each = f"{len(holders)} × {label} held up to" if len(holders) > 1 else f"{label} held"
     total = f"{gib(worst.used_gb)} of memory (threshold {gib(worst.threshold_gb)})"
     return f", and the node used {total}, of which {each} {gib(largest(mine, top))}"
 

@@ -785,7 +785,7 @@ EXAMPLES: tuple[Example, ...] = (
             "'ranks' (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
-            "and 1 rank task waits for it",
+            "and 1 rank() task waits for it",
         ),
     ),
     Example(

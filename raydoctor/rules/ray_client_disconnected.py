@@ -46,6 +46,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 from raydoctor.rules.shared.failures import ended_programs, program
 from raydoctor.rules.shared.traceback import Raised
@@ -260,7 +261,7 @@ def _cut_off(case: Case, ending: Event, raised: Raised) -> Finding:
     what = "could not connect" if is_start else "failed"
     source = ending.source
     return Finding(
-        f"The Ray Client {what} in {raised.frames[-1].function}, with an exception that the console cut off",
+        f"The Ray Client {what} in {called(raised.frames[-1].function)}, with an exception that the console cut off",
         (Link(ending, "the console ends within the traceback of the Ray Client"),),
         explains=(Entity("client", source.path), program(ending)),
         caused_by=_ends(case),

@@ -171,7 +171,8 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
         return f"{text}: the processes that the report names hold only {gib(sum(h.gb for h in worst.holders))}"
     spared = victims and all(name not in (v.function, v.name) for v in victims)
     were = "were" if len(holders) > 1 else "was"
-    subject = f"{name}, which {were} not killed," if spared else name
+    label = holders[0].label if holders[0].is_worker else name
+    subject = f"{label}, which {were} not killed," if spared else label
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
     return f"{text}: {subject} alone held {each}"
@@ -348,7 +349,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "3 × train",
             "15.00 GiB",
-            "Limit train to 1 concurrent task instead of 3",
+            "Limit train() to 1 concurrent task instead of 3",
             "Ray allows 14.25 GiB",
             "memory=",
         ),
@@ -404,7 +405,10 @@ EXAMPLES: tuple[Example, ...] = (
             + _ONE_LINE.format(16, 540, _W[::-1], 540),
             "logs/gcs_server.out": "",
         },
-        says=("killed 2 workers (train)", "build_index, which was not killed, alone held 1.61 GiB"),
+        says=(
+            "killed 2 workers (train())",
+            "build_index(), which was not killed, alone held 1.61 GiB",
+        ),
     ),
     Example(
         "Ray's three guesses mention the OOM killer after every sudden death",

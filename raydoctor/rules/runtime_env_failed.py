@@ -41,6 +41,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Severity, Subject
 from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
 from raydoctor.rules.shared.setup import environments
@@ -120,7 +121,7 @@ def _headline(failure: SetupFailure, affected: list[str], recovered: bool) -> st
     if recovered:
         return f"{text}, and a later attempt succeeded"
     if affected:
-        text += f", so {evidence.join_names(affected)} could not start"
+        text += f", so {evidence.join_names(map(called, affected))} could not start"
     return text
 
 

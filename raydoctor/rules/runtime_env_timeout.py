@@ -38,7 +38,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.status import EnvironmentBuild
-from raydoctor.model.text import duration
+from raydoctor.model.text import called, duration
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import builds, environments
 from raydoctor.rules.shared.setup.builds import Build
@@ -132,7 +132,9 @@ def _headline(
     text += f": cancelled during {step}" if step else ""
     if recovered:
         return f"{text}, and a later attempt succeeded"
-    return f"{text}, so {evidence.join_names(names)} could not start" if names else text
+    return (
+        f"{text}, so {evidence.join_names(map(called, names))} could not start" if names else text
+    )
 
 
 def _links(failure: SetupFailure, seconds: int, step: str) -> Iterator[Link]:

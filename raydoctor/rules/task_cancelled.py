@@ -29,6 +29,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, TASK_FAILED
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _CANCELLED = pattern(
@@ -66,7 +67,7 @@ def task_cancelled(case: Case) -> Iterator[Finding]:
             groups.setdefault(group, []).append(event)
             records.setdefault(group, []).append(event)
     for function, events in groups.items():
-        name = f"Task {function}" if function else "A task"
+        name = f"Task {called(function)}" if function else "A task"
         yield Finding(
             f"{name} was cancelled by ray.cancel, or with the task that called it, and the program fetched its result",
             (Link(events[0], "ray.get raised TaskCancelledError"),),
@@ -100,7 +101,7 @@ EXAMPLES: tuple[Example, ...] = (
         f"ray::A.slow() (pid=391, ip=10.0.0.2, actor_id={'d' * 32}, repr=<a.A object at 0x7f>)\n"
         f"ray.exceptions.TaskCancelledError: Task: TaskID({'1' * 48}) was cancelled.\n",
         logs=QUIET_LOGS,
-        says=("Task A.slow was cancelled by ray.cancel",),
+        says=("Task A.slow() was cancelled by ray.cancel",),
     ),
     Example(
         "a note about the exception",

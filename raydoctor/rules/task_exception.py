@@ -41,7 +41,7 @@ from raydoctor.case.signals import DRIVER, OUTPUT, RAY_EXCEPTION, TRACEBACKS
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import cut
+from raydoctor.model.text import called, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data, train
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
@@ -249,7 +249,7 @@ def _of_cut(found: list[Printed]) -> Finding:
     kind = _type(first)
     what = f"failed with {kind}, whose text" if kind else "raised an exception that"
     return Finding(
-        f"{function} {what} the console cut off{f', in {place}' if place and not kind else ''}",
+        f"{_called(function)} {what} the console cut off{f', in {place}' if place and not kind else ''}",
         (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
@@ -347,7 +347,7 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
         place = f", in {raised.place}" if raised and raised.place else ""
         name = f"{first['who']}.{method}" if first["who"] else method
         yield Finding(
-            f"{name} raised an exception that the console cut off{place}",
+            f"{called(name)} raised an exception that the console cut off{place}",
             (Link(first, "vLLM logs that the method of its worker failed"),),
             explains=(Entity("task-error", f"method {method}"), *_ends(case, first)),
             subjects=(Subject("task", None, name, first.pid),),
@@ -603,7 +603,9 @@ def _headline(function: str, kind: str, group: _SameError, before: list[Printed]
     raised = str(best.raised) if best.raised else kind
     text = f"{_subject(function, group)} raised {_cut(raised)}{_where(function, best)}{_from(function, best)}"
     if group.dependants:
-        text += f", so {evidence.join_names(group.dependants)} failed as well"
+        never = all(seen.failure.by_input for seen in group.passed_on)
+        failed = "therefore never ran" if never else "therefore failed as well"
+        text += f"; {evidence.join_names(map(called, group.dependants))} {failed}"
     if group.unhandled and not group.raised:
         text += ", and the program never fetched the result with ray.get"
     if before:
@@ -616,11 +618,15 @@ def _headline(function: str, kind: str, group: _SameError, before: list[Printed]
 def _subject(function: str, group: _SameError) -> str:
     """`Task load`, `Actor method Trainer.step`, `3 calls to load`."""
     if group.count > 1:
-        return f"{group.count} calls to {function}"
+        return f"{group.count} calls of {called(function)}"
     if not group.all[0].failure.is_remote:
-        return "The training function" if " " in function else f"The function {function}"
+        return "The training function" if " " in function else f"The function {called(function)}"
+    return _called(function)
+
+
+def _called(function: str) -> str:
     is_method = function.replace(".", "").isidentifier() and "." in function
-    return f"{'Actor method' if is_method else 'Task'} {function}"
+    return f"{'Actor method' if is_method else 'Task'} {called(function)}"
 
 
 def _times(count: int) -> str:
@@ -651,7 +657,7 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
     for seen in own[:1]:
         yield Link(
             seen.event,
-            f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}",
+            f"{called(function)} raised {kind}{_where(function, seen.failure)}: {_how(seen)}",
             _code(seen.failure),
         )
     if own and own[-1].event is not own[0].event:
@@ -659,7 +665,7 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
             own[-1].event, f"the last of {len(own)} records of this failure ({_how(own[-1])})"
         )
     for seen in group.passed_on[:2]:
-        path = " and ".join(seen.failure.path)
+        path = " and ".join(map(called, seen.failure.path))
         why = (
             "never ran because an input failed"
             if seen.failure.by_input
@@ -667,7 +673,7 @@ def _links(function: str, kind: str, group: _SameError) -> Iterator[Link]:
         )
         yield Link(
             seen.event,
-            f"{path} {why} in {function}: {kind}{_where(function, seen.failure)}",
+            f"{path} {why} in {called(function)}: {kind}{_where(function, seen.failure)}",
             "" if own else _code(seen.failure),
         )
 
@@ -686,7 +692,7 @@ def _how(seen: Printed) -> str:
     if not seen.failure.is_remote:
         return "Ray Train reports it"
     if seen.event.kind == "driver.exception":
-        return "ray.get raised it in the driver"
+        return "it reached the driver through ray.get"
     if seen.event.kind == "task.retried":
         return "Ray retried the task"
     if is_recorded(seen.event):
@@ -716,7 +722,7 @@ def _remedies(
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task and not is_retried:
         yield Remedy(
-            f"Make Ray retry {function} when it raises {kind}, if a second run does no harm: by default Ray retries "
+            f"Make Ray retry {called(function)} when it raises {kind}, if a second run does no harm: by default Ray retries "
             "only lost workers",
             (
                 paste.python(
@@ -732,13 +738,13 @@ def _remedies(
     if is_known:
         return
     alone = paste.python(
-        "{function:name}._function(ARGUMENTS)   # runs the function in this process. If it succeeds here, the workers have another environment, or an earlier task left something behind",
+        "{function:name}._function(ARGUMENTS)   # in a plain Python session, without a worker. If it succeeds there, the workers' environment differs, or an earlier task left something behind",
         function=function,
     )
     trace = (
-        f"Check what {function} passes to {place}, which raises {kind}"
+        f"Check what {called(function)} passes to {place}, which raises {kind}"
         if place and not place.is_user_code
-        else f"Trace why {place or function} raises {kind}"
+        else f"Trace why {place or called(function)} raises {kind}"
     )
     yield Remedy(
         f"{trace}: the error surfaced there, but its cause may be earlier",
@@ -765,7 +771,7 @@ def _repeatable(function: str, before: Printed) -> Remedy:
     """For a retry that finds what the attempt before it left behind."""
     kind, _ = kind_and_place(before)
     return Remedy(
-        f"Make {function} safe to run twice: Ray ran it again after {kind}, and it found what the first attempt left",
+        f"Make {called(function)} safe to run twice: Ray ran it again after {kind}, and it found what the first attempt left",
         (
             "os.makedirs(FOLDER, exist_ok=True)   # write to a temporary name, and rename it as the last step",
             paste.python(
@@ -796,8 +802,8 @@ def _lost_state(case: Case, kind: str, failure: TaskFailure) -> WorkerExit | Non
 
 def _restore(function: str, lost: WorkerExit) -> Remedy:
     return Remedy(
-        f"Restore in {function.rpartition('.')[0]}.__init__ what earlier calls stored: Ray restarted the actor after {lost.noun} had ended, "
-        "and a restart runs only __init__",
+        f"Restore in {function.rpartition('.')[0]}.__init__() what earlier calls stored: Ray restarted the actor after {lost.noun} had ended, "
+        "and a restart runs only __init__()",
         ("@ray.remote(max_restarts=0)   # or: later calls raise ActorDiedError instead",),
         doc=_ACTORS_DOC,
     )
@@ -820,7 +826,7 @@ def _left_behind(case: Case, function: str, failure: TaskFailure) -> Iterator[Re
     earlier = [name for name in names if name != function]
     if earlier:
         yield Remedy(
-            f"Disarm what {evidence.join_names(earlier)} left in the worker, if {frames[-1].function} is a signal "
+            f"Disarm what {evidence.join_names(map(called, earlier))} left in the worker, if {called(frames[-1].function)} is a signal "
             "handler: no line of the program calls it, and Ray reuses workers",
             (
                 "signal.alarm(0)   # in a finally: of the task that set the alarm",
@@ -1032,7 +1038,7 @@ EXAMPLES: tuple[Example, ...] = (
         _RAISED * 3 + _BY_INPUT,
         logs=QUIET_LOGS,
         says=(
-            "3 calls to load_shard raised KeyError: 'price'",
+            "3 calls of load_shard() raised KeyError: 'price'",
             "column_mean() (shards.py:40)",
             "report",
         ),
@@ -1066,7 +1072,7 @@ EXAMPLES: tuple[Example, ...] = (
         "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
         "ModuleNotFoundError: No module named 'cv2'\n",
         logs=QUIET_LOGS,
-        says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
+        says=("detect() raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
     ),
     Example(
         "a retried task that succeeded, as the option intends",
@@ -1089,7 +1095,7 @@ EXAMPLES: tuple[Example, ...] = (
         "(pid=390, ip=10.0.0.2)\n"
         + "".join(f"(main_task pid=7) {line}\n" for line in _FRAMES.splitlines()[:4]),
         says=(
-            "load_shard raised an exception that the console cut off, in column_mean() (shards.py:40)",
+            "Task load_shard() raised an exception that the console cut off, in column_mean() (shards.py:40)",
         ),
         severity="warning",
     ),
@@ -1099,7 +1105,7 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[_failed("Trainer.step", "pr=<a.Trainer object at 0x7f>)\n" + _FRAMES)]
         ),
         says=(
-            "Actor method Trainer.step raised KeyError: 'price', in column_mean() (shards.py:40)",
+            "Actor method Trainer.step() raised KeyError: 'price', in column_mean() (shards.py:40)",
         ),
         severity="warning",
     ),
@@ -1109,7 +1115,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/export_events/event_EXPORT_TASK_16.log": _EXPORTED,
             **QUIET_LOGS,
         },
-        says=("Task fetch raised URLError: timed out, in do_open() (client.py:9)",),
+        says=("Task fetch() raised URLError: timed out, in do_open() (client.py:9)",),
         severity="warning",
     ),
     Example(
@@ -1134,7 +1140,7 @@ EXAMPLES: tuple[Example, ...] = (
         "ray::Engine.start() (pid=390, ip=10.0.0.2)\n"
         '(Trainer pid=7, ip=10.0.0.2)   File "/app/engine.py", line 40, in start\n(Trainer pid=7, ip=10.0.0.2)     self.model.load()\n'
         "(Trainer pid=7, ip=10.0.0.2) AttributeError: 'Engine' object has no attribute 'model'\n",
-        says=("Engine.start raised AttributeError",),
+        says=("Engine.start() raised AttributeError",),
     ),
     Example(
         "vLLM's workers log the exception of a method, one of them in the driver, which ends with it",
@@ -1151,7 +1157,7 @@ EXAMPLES: tuple[Example, ...] = (
             + "".join(f"[rank0]: {line}\n" for line in (_TRACEBACK + _FRAMES).splitlines())
         },
         roots=("task-exception",),
-        says=("2 calls to RayWorkerWrapper.load_model raised KeyError: 'price'",),
+        says=("2 calls of RayWorkerWrapper.load_model() raised KeyError: 'price'",),
     ),
     Example(
         "a program that writes about vLLM's message, above a traceback that it survives",
@@ -1182,7 +1188,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that ends below vLLM's message",
         "(EngineCore_DP0 pid=13) (RayWorkerWrapper pid=34, ip=10.0.0.7) ERROR 11-21 10:31:21 [worker_base.py:275] "
         f"{METHOD_FAILED.sample}\n",
-        says=("RayWorkerWrapper.load_model raised an exception that the console cut off",),
+        says=("RayWorkerWrapper.load_model() raised an exception that the console cut off",),
         severity="warning",
     ),
     console(
@@ -1246,7 +1252,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that ends within the line that names the exception",
         f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::Trainer.step() (pid=39",
-        says=("Actor method Trainer.step raised KeyError",),
+        says=("Actor method Trainer.step() raised KeyError",),
     ),
     console(
         "a console that ends below the error of a training function",
@@ -1260,7 +1266,9 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console that ends before it names the actor that died",
         f"{_TRACEBACK}ray.exceptions.RayTaskError(ActorDiedError): ray::Trainer.fit() (pid=390, ip=10.0.0.2, actor_id=12b7",
-        says=("Trainer.fit failed with ActorDiedError, whose text the console cut off",),
+        says=(
+            "Actor method Trainer.fit() failed with ActorDiedError, whose text the console cut off",
+        ),
         severity="warning",
     ),
     console(
@@ -1283,12 +1291,12 @@ EXAMPLES: tuple[Example, ...] = (
                 "KeyError: 'label'",
             )
         ),
-        says=("The function train_fn raised KeyError: 'label' (fit.py:33)",),
+        says=("The function train_fn() raised KeyError: 'label' (fit.py:33)",),
     ),
     console(
         "Ray 1.x names a worker that exits",
         f"ray::Trainer.step()::Exiting (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-        says=("Actor method Trainer.step raised KeyError: 'price'",),
+        says=("Actor method Trainer.step() raised KeyError: 'price'",),
     ),
     console(
         "a task changes an array that it got",
@@ -1333,7 +1341,10 @@ EXAMPLES: tuple[Example, ...] = (
         _RETRY.replace("5 retries", "1 retries")
         + _surfaced("os.mkdir(out)", "FileExistsError: [Errno 17] File exists: '/out'", "download"),
         logs=QUIET_LOGS,
-        says=("when Ray retried it after ConnectionError: 503", "Make download safe to run twice"),
+        says=(
+            "when Ray retried it after ConnectionError: 503",
+            "Make download() safe to run twice",
+        ),
     ),
     Example(
         "the handler of an alarm that an earlier task of the worker set",
@@ -1345,6 +1356,6 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/worker-{'5d' * 28}-01000000-389.out": ":job_id:01000000\n:task_name:quick\n:task_name:norm\n",
             **QUIET_LOGS,
         },
-        says=("Disarm what quick left in the worker, if too_late is a signal handler",),
+        says=("Disarm what quick() left in the worker, if too_late() is a signal handler",),
     ),
 )

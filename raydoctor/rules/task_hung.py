@@ -53,7 +53,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, rule
 from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import duration
+from raydoctor.model.text import called, duration
 from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -121,7 +121,7 @@ def _live_finding(group: HungGroup) -> Finding:
     alone = (
         ""
         if peers or first.kind in _CERTAIN
-        else f", with no finished {first.work.name} to compare with"
+        else f", with no finished {first.work.called} to compare with"
     )
     more = (
         f", and {evidence.many(len(group.culprits) - 1, 'more task')} like it"
@@ -245,7 +245,7 @@ def _finding(hung: list[_Hung]) -> Finding:
     first = hung[0]
     more = f", and {evidence.many(len(hung) - 1, 'more task')}" if len(hung) > 1 else ""
     return Finding(
-        f"{_subject(first.name, f'{first.name} (pid {first.pid})')} {_what(first)}{more}",
+        f"{_subject(first.name, f'{called(first.name)} (pid {first.pid})')} {_what(first)}{more}",
         tuple(link for h in hung[:3] for link in h.links),
         explains=(Entity("waiting", "cluster"),),
         subjects=tuple(
@@ -304,12 +304,12 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     )
     return (
         Remedy(
-            f"Fix the line at which {hung.name} hangs: {hung.place}" if hung.place else f"Take two stacks of {hung.name}() to see where it hangs",
+            f"Fix the line at which {called(hung.name)} hangs: {hung.place}" if hung.place else f"Take two stacks of {called(hung.name)} to see where it hangs",
             steps or take_stacks,
             doc=_DOC,
         ),
         Remedy(
-            f"Cancel each {hung.name} call that takes longer than {limit:.0f} s, and submit it again",
+            f"Cancel each call of {called(hung.name)} that takes longer than {limit:.0f} s, and submit it again",
             (
                 paste.python(
                     "ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit:.0f})",
@@ -427,7 +427,7 @@ EXAMPLES: tuple[Example, ...] = (
         _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
         consequences=("get-timeout",),
         says=(
-            "Task resample (pid 471) has run for at least 86 s",
+            "Task resample() (pid 471) has run for at least 86 s",
             "7 before it took 0.5 s",
             "py-spy dump --pid 471",
         ),
@@ -436,7 +436,7 @@ EXAMPLES: tuple[Example, ...] = (
         "no peers in the logs, but a stack",
         {**_files(_table("10:43:54", 0)), "ray-stack.txt": _STACK},
         consequences=("get-timeout",),
-        says=("waits for a lock in resample (train.py:31)",),
+        says=("waits for a lock in resample() (train.py:31)",),
     ),
     Example(
         "a long task among long tasks",
@@ -458,7 +458,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         consequences=("get-timeout",),
-        says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
+        says=("Trainer.fit() (pid 471)", "a collective operation in resample() (train.py:31)"),
     ),
     Example(
         "a stack that faulthandler printed after a minute",
@@ -473,26 +473,26 @@ EXAMPLES: tuple[Example, ...] = (
         },
         consequences=("get-timeout",),
         says=(
-            "resample (pid 471)",
-            "waits for a lock in resample (/home/user/project/train.py:31)",
+            "resample() (pid 471)",
+            "waits for a lock in resample() (/home/user/project/train.py:31)",
         ),
     ),
     Example(
         "live: a task waits for a database that does not answer, and two tasks wait for it",
         _live(sampled.took("load", 24, 0.5)),
         says=(
-            "load (pid 801)",
+            "load() (pid 801)",
             "10.0.0.9:5432",
-            "load (etl.py:31)",
+            "load() (etl.py:31)",
             "24 finished peers took 0.50 s",
-            "2 train tasks wait for it",
+            "2 train() tasks wait for it",
             f"raydoctor attach {_LOAD['task_id']}",
         ),
     ),
     Example(
         "live: a task without finished peers may wait on purpose",
         _live(),
-        says=("no finished load to compare with",),
+        says=("no finished load() to compare with",),
         severity="warning",
     ),
     Example(
@@ -505,7 +505,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: the process of a young task has ended, and a fork of it keeps its connections open",
         _ended(),
         says=(
-            "Task convert (pid 801) was sent to pid 801, which has ended",
+            "Task convert() (pid 801) was sent to pid 801, which has ended",
             "pid 860 (ray::convert), forked from it",
             "kill 860",
         ),

@@ -140,7 +140,7 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
         "try:   # or around the call that exits\n    main(...)\nexcept SystemExit as error:\n"
         '    raise RuntimeError(f"exit code {error.code}") from error',
     ]
-    title = f"Raise an exception in {name} instead of calling sys.exit, so that its caller gets the reason"
+    title = f"Raise an exception in {exits[0].called or name} instead of calling sys.exit, so that its caller gets the reason"
     if left.kubernetes:
         title += ". Ray adds its sentence about K8s memory limits to every exit code: it is not evidence of memory use"
     return (Remedy(title, tuple(steps), doc=_DOC), output)

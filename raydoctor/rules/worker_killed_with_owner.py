@@ -87,7 +87,7 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
     one = evidence.deaths(exits) == 1
     cause = f"{'its' if one else 'their'} {_describe(owner, end, kills[0])} had died"
     count = evidence.many(evidence.deaths(exits), "worker")
-    names = evidence.join_names(e.names[-1] if e.names else "" for e in exits)
+    names = evidence.join_names(e.called for e in exits)
     links = [*(evidence.exit_links(end, most=1) if end else ())]
     by_raylet = kills[0].kind == "worker.killed_with_owner"
     ended = "the raylet kills" if by_raylet else "a SIGTERM ends"

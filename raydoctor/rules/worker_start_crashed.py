@@ -35,6 +35,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import imports, worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
@@ -92,9 +93,7 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
         text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
     text += f": {_what(one, raised)}"
     if names:
-        text += (
-            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
-        )
+        text += f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(map(called, names))} could not run"
     return text
 
 

@@ -36,6 +36,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, Starts
@@ -89,9 +90,7 @@ def _headline(one: Starts, names: list[str], over: bool) -> str:
     if one.given_up:
         text += ", and Ray gave up"
     if names:
-        text += (
-            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
-        )
+        text += f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(map(called, names))} could not run"
     return text
 
 

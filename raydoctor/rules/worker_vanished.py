@@ -55,7 +55,7 @@ from raydoctor.case.signals import (
 from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import joined
+from raydoctor.model.text import called, joined
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import ended, engine, gpu_fault, jobs, kernel
 
@@ -242,7 +242,7 @@ def _final_failure(case: Case, exits: list[WorkerExit]) -> tuple[Event, str] | N
             limit = f"with max_retries={failure['max_retries']}"
             return (
                 failure,
-                f"the caller records that {failure['name']} failed for good after {times}, {limit}",
+                f"the caller records that {called(failure['name'])} failed for good after {times}, {limit}",
             )
     return None
 
@@ -352,7 +352,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_SILENT,
             f"logs/worker-{_W}-01000000-379.err": f":job_id:01000000\n:task_name:solve\n{_LICENSE}\n:task_name:solve\n",
         },
-        says=("solve (pid 379)",),
+        says=("solve() (pid 379)",),
     ),
     Example(
         "the log of the caller, which retried the task once",

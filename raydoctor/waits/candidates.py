@@ -17,7 +17,7 @@ from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.samples import SampledProcess
 from raydoctor.model import ids, text
-from raydoctor.model.text import duration
+from raydoctor.model.text import called, duration
 from raydoctor.model.values import Event, Subject
 
 MIN_AGE = 60.0
@@ -95,8 +95,13 @@ class UnfinishedTask(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`loader (pid 812)`."""
-        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+        """`load() (pid 812)`."""
+        return f"{self.called} (pid {self.pid})" if self.pid else self.called
+
+    @property
+    def called(self) -> str:
+        """`load()`, `Trainer.step()`, `driver of job 1`."""
+        return called(self.name)
 
     @property
     def job(self) -> str:

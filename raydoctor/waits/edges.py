@@ -206,7 +206,7 @@ def _of_objects(scene: Scene, work: UnfinishedTask, awaits: list[Awaited]) -> Wa
         return _of_ended(scene, work, call, objects)
     first = _name_all([scene.candidates[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
-    maker = scene.candidates[needs[0]].name
+    maker = scene.candidates[needs[0]].called
     shows = f"{work.label} {_waits_for(call)} object {short_id(made)}, which {maker} has to create"
     more = f" and {plural(unread, 'more object')}" if unread else ""
     return Waiting(
@@ -379,8 +379,8 @@ def _behind(work: UnfinishedTask, running: list[UnfinishedTask]) -> Waiting | No
     if not running:
         return None
     first = running[0]
-    doing = "is created" if first.kind == "creation" else f"runs {first.name}"
-    shows = f"{work.name} has been queued for {duration(work.age)}; its actor {doing}"
+    doing = "is created" if first.kind == "creation" else f"runs {first.called}"
+    shows = f"{work.called} has been queued for {duration(work.age)}; its actor {doing}"
     more = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return Waiting(
         "actor-queue",
@@ -415,7 +415,7 @@ def _argument(scene: Scene, work: UnfinishedTask) -> Waiting | None:
         and e["object_id"][:48] != work.id
     ]
     needs = list(dict.fromkeys(e["object_id"][:48] for e in rows))
-    own = Link(work.event, f"{work.name} waits for an argument")
+    own = Link(work.event, f"{work.called} waits for an argument")
     if not needs:
         return Waiting("arguments", "waits for an argument", (), None, (own,))
     which = _name_all([scene.candidates[t] for t in needs])
@@ -447,8 +447,8 @@ def _waits_for(call: str) -> str:
 
 
 def _name_all(tasks: Sequence[UnfinishedTask]) -> str:
-    """`load (pid 812)`, `load, plan and 3 more`."""
-    names = list(dict.fromkeys(w.name for w in tasks))
+    """`load() (pid 812)`, `load(), plan() and 3 more`."""
+    names = list(dict.fromkeys(w.called for w in tasks))
     if len(tasks) == 1:
         return tasks[0].label
     if len(names) == 1:

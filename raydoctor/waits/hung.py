@@ -539,7 +539,7 @@ def _blocking(judged: Mapping[str, _Judged], min_age: float) -> dict[str, _Judge
         is_known = process is not None and len(process.samples) > 1
         if each.waiting is None and not each.reason and is_in_loop and is_known:
             lasted = max(work.age for work in behind)
-            names = join_names(dict.fromkeys(work.name for work in behind))
+            names = join_names(dict.fromkeys(work.called for work in behind))
             reason = (
                 f"every sample shows it there, and later calls of its actor ({names}) have waited for "
                 f"{duration(lasted)}"
@@ -689,11 +689,11 @@ def _blockers(
 
 
 def _behind_blocker(work: UnfinishedTask, blocker: UnfinishedTask) -> Waiting:
-    shows = f"{blocker.label} blocks the event loop that {work.name} runs on"
+    shows = f"{blocker.label} blocks the event loop that {work.called} runs on"
     event = work.process.last.event if work.process else work.event
     return Waiting(
         "async-blocked",
-        f"cannot continue: {blocker.name} blocks its actor's event loop",
+        f"cannot continue: {blocker.called} blocks its actor's event loop",
         (target(blocker),),
         Needs(frozenset({blocker.id})),
         (Link(event, shows),),
@@ -773,7 +773,7 @@ def _links(judged: _Judged) -> Iterator[Link]:
     if judged.reason and work.runs:
         yield Link(work.event, f"{work.label} has run for {duration(work.age)}")
         if work.peers:
-            yield Link(work.peers.event, f"{work.name}: {work.peers.summary}")
+            yield Link(work.peers.event, f"{work.called}: {work.peers.summary}")
     if judged.verdict is not None and work.process is not None and judged.waiting is None:
         count = len(work.process.samples)
         when = f"in {count} samples" if count > 1 else "in one sample"

@@ -15,7 +15,7 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids
-from raydoctor.model.text import cut, short_id
+from raydoctor.model.text import called, cut, short_id
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
@@ -79,7 +79,7 @@ def _asks_nothing(work: UnfinishedTask) -> bool:
 
 
 def _request(event: Event, request: now.Request) -> Link:
-    return Link(event, f"{live_rows.name_of(event)} waits for {request.asked}")
+    return Link(event, f"{called(live_rows.name_of(event))} waits for {request.asked}")
 
 
 def _in_group(

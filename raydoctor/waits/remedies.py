@@ -162,7 +162,7 @@ def at_once(group: HungGroup) -> Iterator[Remedy]:
 
 
 def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
-    names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle))
+    names = list(dict.fromkeys(h.work.class_name or h.work.called for h in group.cycle))
     if any(h.kind == "resources" for h in group.cycle):
         holders = [h.work.class_name for h in group.cycle if h.work.runs and h.work.class_name]
         if holders:
@@ -302,7 +302,7 @@ def _end(group: HungGroup) -> Iterator[Remedy]:
     first = group.first
     if first.work.kind == "method":
         steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
-        yield Remedy(f"Cancel {first.work.name}; its actor keeps its state", steps, "disruptive")
+        yield Remedy(f"Cancel {first.work.called}; its actor keeps its state", steps, "disruptive")
     elif first.work.kind == "task":
         steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
-        yield Remedy(f"Cancel {first.work.name}", steps, "disruptive", f"{_CORE}tasks.html")
+        yield Remedy(f"Cancel {first.work.called}", steps, "disruptive", f"{_CORE}tasks.html")

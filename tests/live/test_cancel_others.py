@@ -136,7 +136,8 @@ RUNS = {"is": "runs", "worker_id": WORKER, "worker_pid": 1, "worker_ip": "", "wo
 @pytest.mark.parametrize(
     ("label", "names"),
     [
-        ("load (pid 812)", []),
+        ("load() (pid 812)", []),
+        ("load() (pid 813)", ["load"]),
         ("load (pid 813)", ["load"]),
         ("pid 812", ["next"]),
         ("812", ["next"]),
@@ -167,9 +168,9 @@ def test_a_debugger_enters_no_other_process_than_the_label_names(
     monkeypatch.setattr(attach_targets, "_named", lambda *arguments: [load])
     monkeypatch.setattr(attach_targets, "_process", lambda *arguments: other)
     cluster = Cluster(gcs_address="127.0.0.1:1")
-    assert attach_targets.find(cluster, "load (pid 813)") == [load]
+    assert attach_targets.find(cluster, "load() (pid 813)") == [load]
     assert attach_targets.find(cluster, "pid 812") == [other]
-    for label in ("load (pid 812)", "driver of job 3 (pid 812)"):
+    for label in ("load() (pid 812)", "driver of job 3 (pid 812)"):
         with pytest.raises(RaydoctorError, match="pid 812 is no process of"):
             attach_targets.find(cluster, label)
 

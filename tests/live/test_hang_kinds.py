@@ -317,7 +317,7 @@ def test_a_loop_of_ray_serve_is_judged_like_the_actors_own() -> None:
     )
     verdict = kind_of(process(*[(thread(*MAIN), loop, serving)] * 2))
     assert verdict is not None
-    assert verdict.summary == "blocks its event loop: sleeps in Model.__call__ (app.py:12)"
+    assert verdict.summary == "blocks its event loop: sleeps in Model.__call__() (app.py:12)"
     resting = serving._replace(frames=tuple(frame(each) for each in (*rests[:2], *own)))
     assert kind_of(process(*[(thread(*MAIN), loop, resting)] * 2)) is None
 
@@ -349,7 +349,7 @@ def test_a_wait_for_a_pool_is_judged_by_what_the_pool_does() -> None:
     pool = thread("Embed.__call__ (embed.py:12)", "_WorkItem.run (concurrent/futures/thread.py:58)", "_bootstrap (threading.py:1002)", tid=78, name="ThreadPoolExecutor-0_0", wchan="hrtimer_nanosleep")  # fmt: skip
     verdict = kind_of(process((main, pool), (main, pool)))
     assert verdict is not None
-    assert verdict.summary == "sleeps in Embed.__call__ (embed.py:12)"
+    assert verdict.summary == "sleeps in Embed.__call__() (embed.py:12)"
     busy = pool._replace(state="R", active=True)
     verdict = kind_of(process((main, busy), (main, busy)))
     assert verdict is not None
@@ -516,7 +516,7 @@ def test_shapes_of_libraries(stack: tuple[str, ...], kind: str, words: str) -> N
     assert (verdict.kind, verdict.still) == (kind, True)
     assert words in verdict.activity.summary
     assert verdict.user is not None
-    assert verdict.user.place == "step (train.py:31)"
+    assert verdict.user.place == "step() (train.py:31)"
 
 
 @pytest.mark.parametrize(
@@ -581,14 +581,14 @@ def test_the_holder_of_a_lock_is_reported_with_what_it_does() -> None:
     verdict = kind_of(process(*[(waits, other, pump)] * 2, locks=[lock]))
     assert verdict is not None
     assert verdict.summary == (
-        "waits for the RLock self.lock in load (train.py:8); thread pump waits for a socket in fill (train.py:20)"
+        "waits for the RLock self.lock in load() (train.py:8); thread pump waits for a socket in fill() (train.py:20)"
     )
     assert "thread pump holds the lock" in verdict.evidence
     plain = lock | {"type": "Lock", "holder_tid": None, "holder": ""}
     verdict = kind_of(process(*[(waits, other, pump)] * 2, locks=[plain]))
     assert verdict is not None
     assert verdict.summary.startswith(
-        "waits for the Lock self.lock (which it may already hold) in load (train.py:8)"
+        "waits for the Lock self.lock (which it may already hold) in load() (train.py:8)"
     )
 
 

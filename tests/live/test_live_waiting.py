@@ -228,7 +228,7 @@ def test_busy_is_no_failure(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_starved(clinic: Clinic) -> None:
     assert clinic.headlines("cluster-starved") == [
-        f"3 train tasks wait for 1 seat each: not enough is free, because {SEATS}"
+        f"3 train() tasks wait for 1 seat each: not enough is free, because {SEATS}"
     ]
     (found,) = clinic.of("cluster-starved")
     assert {s.name for s in found.subjects} == {"Simulator"}
@@ -242,10 +242,10 @@ def test_infeasible(clinic: Clinic) -> None:
     typist, label, render = clinic.headlines("infeasible-request")
     assert "1 Typist actor can never start: it needs 1 licenc, but no node has any licenc" in typist
     assert (
-        "1 far task can never start: it needs a node with zone=x, but no node carries these labels"
+        "1 far() task can never start: it needs a node with zone=x, but no node carries these labels"
         in label
     )
-    assert "1 render task can never start: it needs 1 GPU, but no node has any GPU" in render
+    assert "1 render() task can never start: it needs 1 GPU, but no node has any GPU" in render
     by_name = {d.subjects[0].name: d for d in clinic.of("infeasible-request")}
     assert any('"licence"' in step for r in by_name["Typist"].remedies for step in r.steps)
     assert any(link.event.kind == "request.infeasible" for link in by_name["render"].chain)
@@ -256,7 +256,7 @@ def test_placement_groups(clinic: Clinic) -> None:
     """By the cluster's shape, and by what others hold; who is to run in a group is no request of its own."""
     spread, taken = clinic.headlines("placement-group-pending")
     assert "(STRICT_SPREAD, 3 × 1 seat) is pending: it needs 3 nodes" in spread
-    assert spread.endswith("1 rank task waits for it")
+    assert spread.endswith("1 rank() task waits for it")
     assert (
         taken
         == f"Placement group 'taken' (PACK, 1 × 1 seat) is pending: no node has room for it: {SEATS}"
@@ -268,8 +268,8 @@ def test_placement_groups(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_nested_get(clinic: Clinic) -> None:
     assert clinic.headlines("nested-get-deadlock") == [
-        "2 plan tasks hold 2 of 2 licence and wait for child tasks that can never start: "
-        "6 part tasks wait for 1 licence each"
+        "2 plan() tasks hold 2 of 2 licence and wait for child tasks that can never start: "
+        "6 part() tasks wait for 1 licence each"
     ]
     (found,) = clinic.of("nested-get-deadlock")
     child = row(found, "tasks", "its parent is plan")

@@ -286,7 +286,7 @@ def test_an_exception_that_the_driver_caught_without_a_word(
         result = run(*python(CATCHES.replace("{shown}", shown)), env=environment(cluster, home))
         assert result.returncode == 0, result.stderr
         assert result.stdout.endswith("done\n")
-        reported = "2 calls to step raised ValueError: bad number" in " ".join(
+        reported = "2 calls of step() raised ValueError: bad number" in " ".join(
             result.stderr.split()
         )
         assert reported is not bool(shown), result.stderr

@@ -763,7 +763,7 @@ def known() -> Known:
         ("2b2b2b2b", [11, 12]),
         ("12", [12]),
         ("c3c3c3", [12]),
-        ("Loader.step (pid 11)", [11]),
+        ("Loader.step() (pid 11)", [11]),
         ("driver of job 1 (pid 12)", [12]),
         ("Driver of job 1", [13]),
     ],

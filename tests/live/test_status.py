@@ -89,7 +89,7 @@ def read(ray: RealRay, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_what_waits_and_why(ray: RealRay, status: Callable[[], dict[str, Any]]) -> None:
     """The reasons are those of `hung`, the numbers those of `watch`."""
     expected = {
-        "work": ("resources", 2, "waits for 1 CPU, held by 1 work task"),
+        "work": ("resources", 2, "waits for 1 CPU, held by 1 work() task"),
         "after": ("arguments", 1, "waits for an argument"),
         "render": ("resources", 1, "waits for 8 GPUs and 1 CPU, which no node has"),
         "Desk.read": ("actor-queue", 1, "is queued behind Desk.write (pid "),

@@ -22,6 +22,8 @@ TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
         ("Trainer.step", "Trainer.step", None),
         (" pid 478 ", "", 478),
         ("load (pid 812)", "load", 812),
+        ("load() (pid 812)", "load", 812),
+        ("Trainer.step()", "Trainer.step", None),
         ("MapBatches(slow) (pid 812)", "MapBatches(slow)", 812),
         ("MapBatches(facade)", "MapBatches(facade)", None),
         ("pid=812", "", 812),

@@ -84,7 +84,7 @@ def test_a_wait_of_two_seconds_is_named(
     assert found.is_conclusive is is_conclusive
     said = render.verdict(render.HungView(found))
     assert said.startswith("No hang yet: 1 unfinished task, and none has been stuck for 60 s")
-    assert "The oldest wait, 2.0 s: rank waits for" in said
+    assert "The oldest wait, 2.0 s: rank() waits for" in said
     assert "2.0 s" in said
 
 
@@ -180,7 +180,8 @@ def test_a_coroutine_that_naps_in_its_event_loop(
         (group,) = found.groups
         assert [h.work.name for h in group.all] == ["Cache.refresh", "Cache.put"]
         assert (
-            "later calls of its actor (Cache.put) have waited for 3 min 20 s" in group.first.reason
+            "later calls of its actor (Cache.put()) have waited for 3 min 20 s"
+            in group.first.reason
         )
         assert next(remedies.remedies(group)).steps == (
             "await asyncio.sleep(0.5)                 # not time.sleep(0.5)",
@@ -200,7 +201,7 @@ def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> No
     assert [(gap.what, gap.why) for gap in found.gaps if "hang" in gap.what] == [
         (
             "whether the wait is a hang",
-            "it has lasted less than a minute: consume (pid 801) waits for a lock in consume (train.py:25)",
+            "it has lasted less than a minute: consume() (pid 801) waits for a lock in consume() (train.py:25)",
         )
     ]
 
@@ -267,6 +268,6 @@ def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -
     (early,) = found.early
     assert early.summary.endswith("pid 627 runs `python -m pip install -r …`")
     assert render.verdict(render.HungView(found)).endswith(
-        "The oldest wait, 75 s: f waits for its runtime environment: pid 627 runs "
+        "The oldest wait, 75 s: f() waits for its runtime environment: pid 627 runs "
         "`python -m pip install -r …`; what it waits for ran 3.0 s ago."
     )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import resources, tables
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Subject
 from raydoctor.rules.shared import waiting
 
@@ -64,8 +65,13 @@ class Worker(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`OrderBook (pid 400)`."""
-        return f"{self.name} (pid {self.pid})"
+        """`OrderBook (pid 400)`, `load() (pid 400)`."""
+        return f"{self.called} (pid {self.pid})"
+
+    @property
+    def called(self) -> str:
+        """`OrderBook`, `load()`, `worker`."""
+        return self.name if self.actor or not self.names else called(self.name)
 
     @property
     def subject(self) -> Subject:

@@ -18,6 +18,7 @@ from raydoctor.cluster import resources, tables
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Remedy, Severity
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
@@ -444,7 +445,10 @@ def held_by(found: Iterable[DumpedHolder], most: int = 3) -> str:
         key = (holder.name.removesuffix(".__init__"), "actor" if holder.is_actor else "task")
         counts[key] = counts.get(key, 0) + 1
     listed = sorted(counts.items(), key=lambda item: -item[1])
-    words = [evidence.many(count, f"{name} {kind}") for (name, kind), count in listed[:most]]
+    words = [
+        evidence.many(count, f"{name if kind == 'actor' else called(name)} {kind}")
+        for (name, kind), count in listed[:most]
+    ]
     rest = len(listed) - most
     return ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
 

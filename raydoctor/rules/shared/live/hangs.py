@@ -11,7 +11,7 @@ from raydoctor.cluster import ended
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.calls import QUEUED
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import join_names
+from raydoctor.model.text import called, join_names
 from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def waiting(group: HungGroup) -> str:
     tasks = [h for h in group.behind if h.work.kind != "driver"]
     drivers = len(group.behind) - len(tasks)
     names = {h.work.name for h in tasks}
-    noun = f"{names.pop()} task" if len(names) == 1 else "task"
+    noun = f"{called(names.pop())} task" if len(names) == 1 else "task"
     parts = [evidence.many(len(tasks), noun)] if tasks else []
     parts += ["the driver" if drivers == 1 else f"{drivers} drivers"] if drivers else []
     if not parts:

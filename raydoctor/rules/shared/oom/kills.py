@@ -15,6 +15,7 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER, PUSHED, RAYLET
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event
 
 _HEAD = pattern(
@@ -188,7 +189,9 @@ class MemoryUser(NamedTuple):
     @property
     def label(self) -> str:
         """Its function as sentences name it."""
-        return "an idle worker" if self.function == "IDLE" else self.function
+        if self.function == "IDLE":
+            return "an idle worker"
+        return self.function if self.actor else called(self.function)
 
 
 class OomReport(NamedTuple):

@@ -92,6 +92,11 @@ class Fit(NamedTuple):
     """What is left for this function below the threshold, rounded down."""
 
     @property
+    def label(self) -> str:
+        """The function or class as sentences name it."""
+        return self.holders[0].label
+
+    @property
     def running(self) -> int:
         """How many of its processes ran when Ray killed."""
         return len(self.holders)
@@ -158,7 +163,7 @@ def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
     """`memory=`, and `num_cpus=` where a whole number does it, such that exactly `fit.most` run at once on the node."""
     plural = "" if fit.most == 1 else "s"
     return Remedy(
-        f"Limit {fit.name} to {fit.most} concurrent task{plural} instead of {fit.running}: {_plan(fit)}",
+        f"Limit {fit.label} to {fit.most} concurrent task{plural} instead of {fit.running}: {_plan(fit)}",
         (*_by_memory(fit, node.get("memory", 0.0)), *_by_cpus(fit, node.get("CPU", 0.0))),
         doc=DOC,
     )
@@ -224,7 +229,7 @@ def _beside(worst: OomReport, name: str) -> list[MemoryUser]:
 
 def _left(fit: Fit, beside: list[MemoryUser]) -> str:
     """`train (1.28 GiB) and other processes (0.92 GiB) leave of the 3.80 GiB that Ray allows`."""
-    named = [f"{h.function} ({gib(h.gb)})" for h in beside]
+    named = [f"{h.label} ({gib(h.gb)})" for h in beside]
     rest = f"other processes ({gib(max(fit.others - sum(h.gb for h in beside), 0.0))})"
     return f"{joined([*named, rest])} leave of the {gib(fit.allowed)} that Ray allows"
 
@@ -235,7 +240,7 @@ def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
 
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     return Remedy(
-        _smaller(f"each {fit.name} task", "one", fit, beside),
+        _smaller(f"each {fit.label} task", "one", fit, beside),
         (
             paste.python(
                 "# {name}: smaller batches, chunks or streaming. memory= does not limit what a task uses",
@@ -341,7 +346,7 @@ def _more_memory(
         needed += (_GROWTH - 1) * sum(h.gb for h in beside)
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         count = f"{fit.running} × " if fit.running > 1 else ""
-        names = joined([f"{count}{fit.name}", *dict.fromkeys(h.function for h in beside)])
+        names = joined([f"{count}{fit.label}", *dict.fromkeys(h.label for h in beside)])
         title = (
             f"Raise the memory of node {worst.ip} from {worst.limit_gb:g} GiB to {math.ceil(wanted * 2) / 2:g} GiB: "
             f"enough for {names} to grow to twice the measured size"
