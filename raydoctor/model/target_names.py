@@ -2,8 +2,8 @@
 
 An id in any of Ray's notations (`TaskID(…)`, `ObjectRef(…)`, `Actor(Trainer, …)`), a name, `pid 812`, or the
 label of a report: `load() (pid 812)`. Ray names a task by its module's function or its class's method. Ray
-Data joins the operators of a task with `->`, and calls its actors `MapWorker(OPERATOR)`; Ray Serve's classes are
-`ServeReplica:APP:DEPLOYMENT` (all read on 2.60).
+Data joins the operators of a task with `->`, and calls its actors `MapWorker(OPERATOR)`. Ray Serve's classes
+are `ServeReplica:APP:DEPLOYMENT` (all read on 2.60).
 """
 
 from __future__ import annotations

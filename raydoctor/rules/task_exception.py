@@ -347,7 +347,7 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
         place = f", in {raised.place}" if raised and raised.place else ""
         name = f"{first['who']}.{method}" if first["who"] else method
         yield Finding(
-            f"{called(name)} raised an exception that the console cut off{place}",
+            f"Method {called(name)} raised an exception that the console cut off{place}",
             (Link(first, "vLLM logs that the method of its worker failed"),),
             explains=(Entity("task-error", f"method {method}"), *_ends(case, first)),
             subjects=(Subject("task", None, name, first.pid),),
