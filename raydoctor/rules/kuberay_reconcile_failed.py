@@ -26,6 +26,7 @@ manifest what its first frame is about (scheduler, gateway, autoscaler options).
 - the API server refused the request (`kubernetes-refused`), or a pod was created and does not start (`pod-unschedulable`,
   `image-pull-failed`).
 - the error is a conflict (`the object has been modified`) or appears once: the operator tries again.
+- the error does not come from the manifest, and `kubectl get raycluster` shows the cluster as `ready` since then.
 - the operator does not reach the dashboard of the cluster (`dashboard-unreachable`).
 """
 
@@ -112,10 +113,14 @@ def kuberay_reconcile_failed(case: Case) -> Iterator[Finding]:
         return
     if case.is_explained(Entity("autoscaler", "launch")):
         return
+    ready = {
+        e["name"] for e in case.of("kube.cluster") if e["state"] == "ready" and not e["condition"]
+    }
     errors = [e for e in case.of(ERROR.kind) if not (e["who"] or _HEALS.search(_said(e)))]
     for events in evidence.grouped(errors, lambda e: (_object(e), _said(e))).values():
         lasting = _LASTING.search(f"{events[-1]['what']} {_said(events[-1])}")
-        if lasting or evidence.total(events) >= _AGAIN:
+        is_over = _object(events[-1])[1] in ready
+        if lasting or (evidence.total(events) >= _AGAIN and not is_over):
             yield _rejected(events, "error" if lasting else "warning")
     seen = {_object(e)[1] for e in errors}
     warned = [
@@ -123,6 +128,7 @@ def kuberay_reconcile_failed(case: Case) -> Iterator[Finding]:
         for e in case.of("kube.event")
         if e["about"].startswith("Ray") and e["type"] == "Warning" and _EVENTS.fullmatch(e["reason"])
         and e["name"] not in seen and not _HEALS.search(e["message"])
+        and not (e["name"] in ready and e["reason"].startswith("FailedTo"))
     ]  # fmt: skip
     for events in evidence.grouped(warned, lambda e: (e["about"], e["name"], e["reason"])).values():
         yield _warned(events)
@@ -249,6 +255,16 @@ EXAMPLES: tuple[Example, ...] = (
         _JSON % "Secret not ready" * 3,
         says=("RayCluster train: Secret not ready",),
         severity="warning",
+    ),
+    Example(
+        "the same errors, and the cluster became ready",
+        {
+            "driver.log": _JSON % "Secret not ready" * 3,
+            "objects.json": kubernetes.listed(
+                {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "train", "namespace": "ml"}, "status": {"state": "ready"}},
+                kubernetes.event("FailedToCreateService", "Failed to create service ml/train-head-svc", "train", "RayCluster"),
+            ),
+        },
     ),
     Example(
         "the operator's warning about a RayService",
