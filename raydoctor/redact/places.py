@@ -232,6 +232,21 @@ PLACES: tuple[SecretPlace, ...] = (
         lambda value: _any(value) and (names.looks_random(value) or len(value) >= 16),
     ),
     SecretPlace(
+        "password",
+        (b"login(",),
+        pattern(
+            rb"(?i)\blogin\(\s*(?:[\w.]{1,100}|"
+            + QUOTE
+            + rb"[^\"'\\\n]{1,200}"
+            + QUOTE
+            + rb")\s*,\s*"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\\s]{6,})"
+            + QUOTE
+        ),
+        names.looks_chosen,
+    ),
+    SecretPlace(
         "token",
         (b"login(",),
         pattern(rb"(?i)\blogin\(\s*" + QUOTE + rb"(?P<s>[^\"'\\\s]{8,})" + QUOTE + rb"\s*[,)]"),

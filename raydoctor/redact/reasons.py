@@ -16,8 +16,9 @@ from raydoctor.redact.decode import may_be_coded
 
 WORDS = (
     *b"token secret pass credential key auth cookie signature sig= bearer _pat env_vars".split(),
-    *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis-cli smbclient".split(),
-    *(b" -p", b" -w", b'"kty'),
+    *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis- smbclient login openssl".split(),
+    *b"--user --proxy --cred".split(),
+    *(b" -p", b" -w", b'"kty', b"echo "),
 )
 """Lower-case words; each line with one of them is examined."""
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
