@@ -18,6 +18,7 @@ from raydoctor.act.signals.process import Identity
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.nodes.there import ask
+from raydoctor.observe.nodes.typed import DAMAGED, made, typed
 
 _FUNCTION = "raydoctor.act.cancel.elsewhere:respond"
 _STEPS = 8
@@ -37,9 +38,9 @@ def run_where_it_runs(
     found = there(backend.cluster, target, backend.options)
     if isinstance(found, ladder.Cancellation):
         return found
-    made = ladder.run(backend, target, report_progress)
-    made.problem = f"raydoctor could not run on {target.ip}: {found}"
-    return made
+    from_here = ladder.run(backend, target, report_progress)
+    from_here.problem = f"raydoctor could not run on {target.ip}: {found}"
+    return from_here
 
 
 def there(
@@ -49,7 +50,10 @@ def there(
     asked = {"address": cluster.gcs_address, "task": target.task, "options": asdict(options)}
     seconds = _STEPS * (options.grace + 2.0)
     (answer,) = ask(cluster, {target.node: asked}, _FUNCTION, seconds)
-    return answer.problem or unpacked(answer.value)
+    try:
+        return answer.problem or unpacked(answer.value)
+    except DAMAGED:
+        return "its reply is malformed"
 
 
 def respond(asked: Row) -> Row:
@@ -62,14 +66,15 @@ def respond(asked: Row) -> Row:
 
 
 def unpacked(reply: Row) -> ladder.Cancellation:
-    """A `Cancellation` from the JSON of `respond`."""
-    keys = ("ended", "was_accepted", "last", "is_recursive", "problem", "silence")
-    plain = {key: reply[key] for key in keys}
+    """A `Cancellation` from the JSON of `respond`. Raises one of DAMAGED if it is malformed."""
+    plain: Row = {key: typed(bool, reply[key]) for key in ("ended", "was_accepted", "is_recursive")}
+    plain |= {key: typed(str, reply[key]) for key in ("problem", "silence")}
     return ladder.Cancellation(
-        target=CancelTarget(**reply["target"]),
-        steps=[ladder.Taken(*each) for each in reply["steps"]],
-        survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in reply["survivors"]],
-        children=[CancelTarget(**each) for each in reply["children"]],
-        unknown=[CancelTarget(**each) for each in reply["unknown"]],
+        target=made(CancelTarget, reply["target"]),
+        steps=[made(ladder.Taken, each) for each in reply["steps"]],
+        survivors=[made(Survivor, each) for each in reply["survivors"]],
+        children=[made(CancelTarget, each) for each in reply["children"]],
+        unknown=[made(CancelTarget, each) for each in reply["unknown"]],
+        last=dict(reply["last"]),
         **plain,
     )

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
@@ -18,9 +17,8 @@ from raydoctor.act.signals.system import real_system
 from raydoctor.act.zombies import clean, leftovers, unseen
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import Leftover, Spared, SweepOptions
+from raydoctor.observe.nodes.typed import made, typed
 from raydoctor.observe.processes import proc
-
-_T = TypeVar("_T")
 
 
 class SweepReport(NamedTuple):
@@ -165,50 +163,17 @@ def packed(view: SweepReport) -> dict[str, Any]:
 
 def unpacked(data: Mapping[str, Any]) -> SweepReport:
     """A report from the JSON of `packed`. Raises one of DAMAGED if it is malformed."""
-    outcomes = [_made(Outcome, each) for each in data["outcomes"]]
+    outcomes = [made(Outcome, each) for each in data["outcomes"]]
     return SweepReport(
-        [_made(Leftover, each) for each in data["leftovers"]],
-        {_made(Identity, identity): _made(Spared, why) for identity, why in data["spared"]},
-        [_made(Stale, each) for each in data["stale"]],
+        [made(Leftover, each) for each in data["leftovers"]],
+        {made(Identity, identity): made(Spared, why) for identity, why in data["spared"]},
+        [made(Stale, each) for each in data["stale"]],
         {each.identity: each for each in outcomes},
         str(data["unseen"]),
-        _typed(float, data["youngest"]),
+        typed(float, data["youngest"]),
         [str(note) for note in data["notes"]],
-        _typed(float, data["boot"]),
+        typed(float, data["boot"]),
     )
-
-
-DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""Exceptions that a malformed report raises."""
-
-
-def _made(kind: type[_T], values: Any) -> _T:
-    """A named tuple from values, whose types are checked."""
-    hints = get_type_hints(kind)
-    if not isinstance(values, list):
-        raise ValueError(f"not a {kind.__name__}")
-    typed = [_typed(hint, value) for hint, value in zip(hints.values(), values, strict=False)]
-    return kind(*typed, *values[len(typed) :])
-
-
-def _typed(hint: Any, value: Any) -> Any:
-    """The value, converted to this type. Raises ValueError if it has another type."""
-    options = get_args(hint)
-    if get_origin(hint) is Literal:
-        fits = isinstance(value, str) and value in options
-    elif get_origin(hint) is tuple:
-        return tuple(_typed(options[0], each) for each in value)
-    elif options:  # `int | None`
-        return None if value is None else _typed(options[0], value)
-    elif hint is float:
-        fits = type(value) in (int, float) and isfinite(value)
-    elif hint in (int, str, bool):
-        fits = type(value) is hint
-    else:
-        return _made(hint, value)
-    if not fits:
-        raise ValueError(f"not of type {hint}")
-    return value
 
 
 def as_of_now(view: SweepReport) -> SweepReport:

@@ -22,6 +22,7 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import gcs
 from raydoctor.observe.nodes.there import RemoteReply, ReportNodes, ask
+from raydoctor.observe.nodes.typed import DAMAGED
 from raydoctor.observe.processes import proc
 
 _FUNCTION = "raydoctor.act.zombies.sweep_nodes:respond"
@@ -199,7 +200,7 @@ def _place(node: SweepNode, answer: RemoteReply) -> SweptMachine:
     try:
         view = sweep.unpacked(answer.value["view"])
         return SweptMachine(node, view, machine=str(answer.value["machine"]))
-    except sweep.DAMAGED:
+    except DAMAGED:
         return SweptMachine(
             node, None, "its reply is malformed", "Run on that node: raydoctor zombies"
         )
