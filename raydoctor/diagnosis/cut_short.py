@@ -16,9 +16,11 @@ from raydoctor.model.values import Event, Gap
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.waiting import TERMINATED
 
+_LONGEST = 120
+
 
 def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
-    """At most one: what ended the program, otherwise the tasks that had not finished.
+    """At most one: what ended the program, the tasks that had not finished, or what its last line reports.
 
     `now`: of a live cluster, in epoch seconds; ends before `since`, or long ago, do not matter.
     """
@@ -45,6 +47,10 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
     elif left:
         ended = f"the driver ended{unfinished}"
         yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs")
+    else:
+        for end in [e for e in case.endings.values() if e["gave_up"]][:1]:
+            said = text.cut(text.one_line(end.text.rpartition("\n")[2]), _LONGEST)
+            yield _gap(end, f"the program ended with a line that may report a failure: {said}")
 
 
 def _gap(event: Event, why: str, about: str = "end") -> Gap:

@@ -16,9 +16,11 @@ from dataclasses import replace
 from raydoctor.case import Case, evidence
 from raydoctor.case.case import LAST_LINE
 from raydoctor.case.rule import Rule
+from raydoctor.case.signals import TRACEBACK
 from raydoctor.diagnosis.corroboration import PRINTED
 from raydoctor.model.values import Event, Finding, Gap, Severity
 from raydoctor.rules.shared.connect import CONNECTING, STARTED_LOCAL
+from raydoctor.rules.shared.traceback import parse
 
 CONNECTED = (STARTED_LOCAL, CONNECTING)
 """The beginning of a driver's output. An excerpt without it may leave out how the program ended."""
@@ -68,7 +70,28 @@ def _succeeded(case: Case) -> bool:
 def _is_above_end(case: Case, event: Event) -> bool:
     if event.source.role not in PRINTED or not evidence.outlived(case, event):
         return False
+    if _may_have_ended_another(case, event):
+        return False
     return not event.source.is_excerpt or _is_whole(case, event.source.path)
+
+
+def _may_have_ended_another(case: Case, event: Event) -> bool:
+    """Whether several programs share the output, and the exception left the outermost frame of one of them.
+
+    What follows may then be the output of the others.
+    """
+    drivers = [
+        e
+        for e in case.of(*(signal.kind for signal in CONNECTED))
+        if e.source.path == event.source.path and e.line < event.line
+    ]
+    above = [
+        e for e in case.of(TRACEBACK.kind) if e.source is event.source and e.line <= event.line
+    ]
+    if len(drivers) < 2 or not above:
+        return False
+    raised = parse(above[-1].message)
+    return raised is not None and bool(raised.frames) and raised.frames[0].function == "<module>"
 
 
 def _is_whole(case: Case, path: str) -> bool:

@@ -12,8 +12,8 @@ An excerpt may end with a traceback whose beginning or end is cut off, or that w
 not shown.
 
 `quiet_from` is the place from which the program's own output shows no failure until its end: the program
-survived what is above. `is_success`: that output says that the program succeeded (the summary of a test
-runner, a job that succeeded, the exit code 0).
+survived what is above. `gave_up`: its last line reports that its work is not done. `is_success`: that output
+says that the program succeeded (the summary of a test runner, a job that succeeded, the exit code 0).
 
 In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
 `(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
@@ -128,6 +128,12 @@ _TROUBLE = pattern(
     r"|skipp|sorry|\b0 (?:of\b|/)|\b0/[1-9])"
 )
 """Words with which a program may report a failure of its own; `_NO_OUTPUT` has the others."""
+_GIVES_UP = pattern(
+    r"(?i)\b(?:fail(?:s|ed|ing|ures?)?|stuck|stall(?:s|ed)?|hung|hangs|incomplete|unfinished|abort(?:s|ed|ing)|fatal|crash(?:es|ed)?"
+    r"|timed out|time-?out|g(?:ave|iv(?:es|ing)) up|unable to|cannot|could(?: not|n.t)"
+    r"|not (?:ready|done|finished|completed?))\b"
+)
+"""Words with which a program reports in its last line that its work is not done."""
 _RESULT = pattern(
     r"(?i)\b(?:done|complete|finish|success|succeed|saved|wrote|written|stored|uploaded|results?|totals?|sum|passed|all)"
     r"|^[\[({].{0,400}\d.{0,400}[\])}]$"
@@ -184,6 +190,9 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
             fields["quiet_from"] = str(quiet[0].offset)
             fields["is_success"] = "1" if _says_success(quiet) else ""
             fields["is_result"] = "1" if _RESULT.search(quiet[-1].text[:_INSPECTED]) else ""
+        said = _NEGATED.sub("", shown[-1].text[:_INSPECTED])
+        gave_up = not ended_by and _GIVES_UP.search(said) and not _SUCCESS.match(said)
+        fields["gave_up"] = "1" if gave_up else ""
         level = "E" if shown[-1].is_error else ""
         yield Event(KIND, source, number, shown[0].offset, text, text, level=level, fields=fields)
     last = [(OUTPUT, *each) for each in _last_outputs(with_workers, block)]

@@ -41,7 +41,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, console, rule
-from raydoctor.case.signals import ACTOR_PLACED, RAY_EXCEPTION
+from raydoctor.case.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import groups as live_groups
 from raydoctor.cluster import holders as holding
@@ -81,9 +81,13 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
         if not one.parents and (not one.at_work or one.age >= now.QUEUE):
             yield _live_finding(case, seen, one, logged)
     for logged in by_needs.values():
-        if lasting := _lasting(case, logged, live=now.tasks_known(case)):
-            over = now.tasks_known(case)
-            yield _finding(case, resources.amounts(logged[0]["needs"]), logged, lasting, over=over)
+        over = now.tasks_known(case)
+        needs = resources.amounts(logged[0]["needs"])
+        if lasting := _lasting(case, logged, live=over):
+            yield _finding(case, needs, logged, lasting, over=over)
+        elif not over and case.roles.isdisjoint(DRIVER) and (until := _until_the_end(case)):
+            # The requests may have been granted in the last seconds: without its output it is unknown.
+            yield replace(_finding(case, needs, logged, until, over=False), severity="info")
     gave_up = waiting.gave_up(case)
     if not reports:
         yield from _from_autoscaler(case, gave_up)
@@ -102,6 +106,10 @@ def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
         return proofs
     if any(e["actors"] != "0" for e in logged):
         return gave_up
+    return _until_the_end(case)
+
+
+def _until_the_end(case: Case) -> list[Event]:
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     return waiting.starved_until(case, max(ends, default=None))
 
@@ -446,6 +454,16 @@ _DEAD = (
     "registered within the timeout. The process is dead, probably it crashed during start.\n"
 )
 
+_GC = (
+    f"[2026-11-21 07:47:20,028 I 285 285] (raylet) node_manager.cc:2974: {waiting.GC_SENT.sample}\n"
+)
+_ENDED = "".join(
+    f"[2026-11-21 {at} I 13 25] (gcs_server) gcs_job_manager.cc:1: {text}\n"
+    for at, text in (
+        ("07:46:50,000", "Registering job. job_id=01000000 driver_pid=7"),
+        ("07:47:25,000", "Marking job as finished. job_id=01000000"),
+    )
+)
 _LICENSE = waiting.CLAIMED.sample.replace("1.0}", "0.1, 'license': 1.0}")
 
 EXAMPLES: tuple[Example, ...] = (
@@ -478,6 +496,28 @@ EXAMPLES: tuple[Example, ...] = (
         },
         consequences=("get-timeout",),
         says=("all of it is in use", "2 actors were alive"),
+    ),
+    Example(
+        "the raylet tried to free resources until the driver ended, whose output is not in the capture",
+        {
+            "logs/raylet.out": _REPORT + _GC,
+            "logs/gcs_server.out": _ENDED,
+            "logs/debug_state.txt": _STATE.replace(
+                "num_waiting_for_resource: 1", "num_waiting_for_resource: 0"
+            ),
+        },
+        says=("2 tasks wait for 1 CPU",),
+        severity="info",
+    ),
+    Example(
+        "the raylet had stopped trying long before the driver ended",
+        {
+            "logs/raylet.out": _REPORT + _GC,
+            "logs/gcs_server.out": _ENDED.replace("07:47:25", "07:49:25"),
+            "logs/debug_state.txt": _STATE.replace(
+                "num_waiting_for_resource: 1", "num_waiting_for_resource: 0"
+            ),
+        },
     ),
     console(
         "only the driver's output is available (Ray up to 2.50)",

@@ -54,6 +54,8 @@ from raydoctor.rules.shared.live import examples as sample
 _DOC = live_groups.DOC
 _MOST_BUNDLES = 1000
 """Of a group that a log describes; for a larger one, no sizes that fit are computed."""
+_TOGETHER = 1.0
+"""Seconds within which the GCS removes the groups of a job that ended."""
 _LONG = 10.0
 """Seconds. A group that fits was created within one second in every Ray from 2.9.3 to 2.60."""
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -114,6 +116,7 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
         if snapshot and found and (not found.at_work or found.age >= now.QUEUE):
             yield _live_finding(case, snapshot, found, logged.get(found.id))
     groups = [g for g in logged.values() if g.id not in pending and _lasts(case, g)]
+    groups = [g for g in groups if not _is_in_queue(case, g)]
     for group in groups:
         yield _finding(case, group, over=now.tasks_known(case))
     if not groups and not pending and not case.of("pg.registered"):
@@ -165,6 +168,30 @@ def _lasts(case: Case, group: _LoggedGroup) -> bool:
     return waited >= _LONG and not by_user
 
 
+def _is_in_queue(case: Case, group: _LoggedGroup) -> bool:
+    """Whether other groups of its job held what it needs until its wait ended, and no program failed.
+
+    Trials of Ray Tune wait like this. With Ctrl-C or SIGTERM, all groups of the job end at once.
+    """
+    end = _end(case, group)
+    failed = any(each["ended_by"] for each in case.endings.values())
+    if waiting.gave_up(case) or failed or end is None:
+        return False
+    if _Lack.of(case, group, _demand(case, group)).infeasible:
+        return False
+    gone = {e["pg"]: e.at for e in case.of("pg.removed") if e.at is not None}
+    return any(
+        e["pg"][28:] == group.id[28:] and gone.get(e["pg"], end) >= end - _TOGETHER
+        for e in case.of("pg.created")
+    )
+
+
+def _demand(case: Case, group: _LoggedGroup) -> waiting.ListedGroup | None:
+    """The pending group of the autoscaler's status, if only one has this strategy."""
+    demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
+    return demands[0] if len(demands) == 1 else None
+
+
 def _end(case: Case, group: _LoggedGroup) -> float | None:
     """When the wait ended: at its removal, its job's end, or the end of the capture."""
     if group.removed is not None:
@@ -177,8 +204,7 @@ def _end(case: Case, group: _LoggedGroup) -> float | None:
 
 
 def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
-    demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
-    demand = demands[0] if len(demands) == 1 else None
+    demand = _demand(case, group)
     lack = _Lack.of(case, group, demand)
     autoscaler = [
         e for e in waiting.one_role(case.of("request.no_node_type")) if e["combined"] or e["gang"]
@@ -188,7 +214,7 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         f"{group.label}{f' ({strategy})' if strategy else ''} was never created: {lack.reason}",
         (
             Link(group.registered, "the GCS registers the group and never reports it as created"),
-            *(Link(d.event, f"the autoscaler still lists the group as pending: {_bundles(d)}") for d in demands[:1]),
+            *(Link(d.event, f"the autoscaler still lists the group as pending: {_bundles(d)}") for d in filter(None, (demand,))),
             *(Link(e, "the autoscaler has no node type that fits") for e in autoscaler[:1]),
             *(Link(e, "the group is removed before it is created, while a caller waits for it") for e in group.waiters[:1]),
         ),
@@ -752,6 +778,21 @@ EXAMPLES: tuple[Example, ...] = (
         _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
         consequences=("get-timeout",),
         says=("8 CPUs on one node",),
+    ),
+    Example(
+        "trials hold the CPUs in groups of their own until SIGTERM ends the program",
+        {
+            **_PENDING,
+            "logs/gcs_server.out": _gcs(10, REGISTERED.sample.replace("b8ce", "a1f0"))
+            + _gcs(10, CREATED.sample.replace("b8ce", "a1f0"))
+            + _gcs(11, REGISTERED.sample.replace("strategy = 2", "strategy = 0"))
+            + _gcs(52, NEVER_READY.sample)
+            + _gcs(52, REMOVED[1].sample)
+            + _gcs(52, REMOVED[1].sample.replace("b8ce", "a1f0")),
+            "logs/monitor.log": _MONITOR.replace(
+                "{'CPU': 4.0} * 2 (STRICT_PACK)", "{'CPU': 2.0} * 1 (PACK)"
+            ),
+        },
     ),
     Example(
         "the program's own time limit ends it",

@@ -1,20 +1,24 @@
-"""The code of a Serve deployment raised an exception while it handled a request.
+"""Requests to Serve failed: the code of a deployment raised an exception, or took longer than the request timeout.
 
 ## What you see
 HTTP clients get `500 Internal Server Error`, and callers of a `DeploymentHandle` get the exception. The replica logs
-`Request failed.` with a traceback in `logs/serve/replica_*.log`.
+`Request failed.` with a traceback in `logs/serve/replica_*.log`. If the deployment is too slow, HTTP clients get status
+408 with the text `Request … timed out after 3.0s.`, and the log of the proxy has `GET / 408`.
 
 ## Why
 A method of the deployment raised the exception, as it would without Serve. The replica keeps running and handles the
-next request.
+next request. After `request_timeout_s` of the HTTP options (by default there is no limit), Serve cancels a request and
+answers with 408; the time that the request waits for a replica counts.
 
 ## Confirm
 - The traceback after `Request failed.` shows the innermost line of your own program.
 - `grep -c 'Request failed' logs/serve/replica_*.log` counts the failed requests.
+- `grep ' 408 ' logs/serve/proxy_*.log` shows the requests that timed out, and how long they took.
 
 ## Fix
 Fix that line, or validate the request first and return a 4xx response. To reproduce the exception without Serve, use
-the deployment's `func_or_class`: the class or function that `@serve.deployment` decorates.
+the deployment's `func_or_class`: the class or function that `@serve.deployment` decorates. If requests time out, make
+the deployment faster, add replicas if requests wait for one, or raise `request_timeout_s`.
 
     instance = Model.func_or_class()   # a deployment class `Model`, with the arguments of `bind`
     instance(request)                  # or the method that raised the exception
@@ -23,16 +27,19 @@ the deployment's `func_or_class`: the class or function that `@serve.deployment`
 ## Not this when
 - the replica could not start, failed its health checks or crashed (`serve-replica-failed`).
 - requests were refused because too many waited (`serve-backpressure`).
+- the client ended the connection itself (status 499), or the deployment's own code answered with 408.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import TRACEBACK, TRACEBACKS
+from raydoctor.case.signals import DRIVER, TRACEBACK, TRACEBACKS
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
@@ -42,6 +49,7 @@ from raydoctor.rules.shared.failures import ended_programs, program
 from raydoctor.rules.shared.traceback import Raised, cut_off, parse
 
 _LONGEST = 160
+_HTTP_DOC = "https://docs.ray.io/en/latest/serve/http-guide.html"
 _NOT_FAILURES = ("HTTPException", "CancelledError", "ClientDisconnect", "BackPressureError")
 """Exceptions that a program raises to answer a request, or that a client caused."""
 _TEXT = (
@@ -59,13 +67,39 @@ FAILED = Signal(
 )
 """`serve/_private/replica.py`, an ERROR of the replica's log (2.9 to 2.60); with the exception's name in 2.9."""
 
+TIMED_OUT = Signal(
+    "serve.request_timed_out",
+    " timed out after ",
+    r"^(?:.{0,200}[\s'\":>])?Request (?P<request>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) timed out after (?P<seconds>\d{1,6}\.\d{1,3})s\.",
+    DRIVER,
+    "Request 7ac8fc10-021e-4e5d-b3f3-e7d0d05289b5 timed out after 3.0s.",
+)
+"""The text of status 408, as a client may print it (`serve/_private/proxy.py`, 2.9 to 2.60)."""
+STATUS_408 = Signal(
+    "serve.status_408",
+    " 408 ",
+    r"^(?P<method>[A-Z]{3,7}) (?P<route>\S{1,300}) 408 (?P<ms>\d{1,9}(?:\.\d{1,3})?)ms$",
+    ("serve",),
+    "GET / 408 3006.5ms",
+)
+CANCELLED = Signal(
+    "serve.request_cancelled",
+    " CANCELLED ",
+    r"^(?:CALL )?\S{1,60} (?:\S{1,300} )?CANCELLED \d{1,9}(?:\.\d{1,3})?ms$",
+    ("serve",),
+    "GET / CANCELLED 3000.4ms",
+)
+"""The access log of a replica: Serve cancelled the request. A deployment that answers 408 itself logs 408 there."""
+_LATE_MS = 500.0
+"""Milliseconds between a cancellation by the proxy and the replica's record."""
+
 
 @rule(
     tier="root",
     severity="error",
     rank=49,
     explains=("program", "serve-replicas"),
-    looks_for=(FAILED, TRACEBACK),
+    looks_for=(FAILED, TRACEBACK, TIMED_OUT, STATUS_408, CANCELLED),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
@@ -79,6 +113,7 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
     got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
         yield _finding(case, place, found, got)
+    yield from _too_slow(case)
 
 
 def _raised(case: Case, event: Event) -> Raised | None:
@@ -93,6 +128,61 @@ def _below(case: Case, event: Event) -> Iterator[Event]:
     for each in case.of(*TRACEBACKS):
         if each.source is event.source and each.pid == event.pid and each.line == event.line + 1:
             yield each
+
+
+def _too_slow(case: Case) -> Iterator[Finding]:
+    """Requests that Serve cancelled after its timeout: the proxy answers 408, and the replica logs the cancellation."""
+    printed = case.of(TIMED_OUT.kind)
+    cancelled = case.of(CANCELLED.kind)
+    logged = [e for e in case.of(STATUS_408.kind) if any(map(partial(_is_together, e), cancelled))]
+    if not (printed or logged):
+        return
+    seconds = (
+        float(printed[0]["seconds"]) if printed else min(float(e["ms"]) for e in logged) / 1000
+    )
+    count = max(evidence.total(logged), evidence.total(printed))
+    routes = list(dict.fromkeys(e["route"] for e in logged))
+    to = f" to {evidence.join_names(routes)}" if routes else ""
+    yield Finding(
+        f"{evidence.many(count, 'request')}{to} of Serve timed out: the deployment had not answered after {seconds:.3g} s (status 408)",
+        (
+            *(Link(e, "the proxy answers 408, and the replica logs that the request was cancelled") for e in logged[:1]),
+            *(Link(e, "a client prints the answer of the proxy") for e in printed[:1]),
+        ),
+        explains=(Entity("serve-replicas", "request timeout"),),
+        count=count,
+        severity=None if printed else "warning",
+        remedies=(
+            Remedy(
+                "Find out whether requests wait for a replica or are slow in it, and add replicas or make the code faster",
+                (
+                    "grep -h ' 200 ' /tmp/ray/session_latest/logs/serve/replica_*.log | tail   # times in the replica, without the wait",
+                    "@serve.deployment(num_replicas=2, max_ongoing_requests=8)   # more requests at once",
+                ),
+                doc=_HTTP_DOC,
+            ),
+            Remedy(
+                f"If such requests may take longer than {seconds:.3g} s, raise the limit",
+                (
+                    paste.python(
+                        'serve.start(http_options={{"request_timeout_s": {limit:.0f}}})   # in a config file: http_options',
+                        limit=10 * seconds,
+                    ),
+                ),
+                doc=_HTTP_DOC,
+            ),
+        ),
+        covers=(*printed, *logged),
+    )  # fmt: skip
+
+
+def _is_together(status: Event, cancelled: Event) -> bool:
+    """Whether a replica logged a cancellation when the proxy answered."""
+    return (
+        status.at is not None
+        and cancelled.at is not None
+        and abs(status.at - cancelled.at) * 1000 <= _LATE_MS
+    )
 
 
 _STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
@@ -130,7 +220,7 @@ def _finding(
 def _remedies(raised: Raised) -> Iterator[Remedy]:
     yield Remedy(
         f"Fix {raised.place or 'the line that raises ' + (raised.name or 'the exception')}, or refuse such requests with a 4xx response",
-        doc="https://docs.ray.io/en/latest/serve/http-guide.html",
+        doc=_HTTP_DOC,
     )
 
 
@@ -138,6 +228,9 @@ def _remedies(raised: Raised) -> Iterator[Remedy]:
 
 _LOG = "logs/serve/replica_default_M_11j8iuzl.log"
 _HEAD = "ERROR 2026-11-23 01:00:0{},000 default_M 11j8iuzl 1b9f-{} -- "
+
+_PROXY = "logs/serve/proxy_127.0.0.1.log"
+_SLOW = "INFO 2026-11-23 01:00:03,000 {} -- {}\n"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -185,6 +278,41 @@ EXAMPLES: tuple[Example, ...] = (
             )
             + "\n",
             "driver.log": "(ServeReplica:default:M pid=7) Request failed.\n",
+        },
+    ),
+    Example(
+        "requests that take longer than the limit",
+        {
+            **QUIET_LOGS,
+            _PROXY: _SLOW.format("proxy 127.0.0.1 1b9f", "GET /rank 408 3006.5ms"),
+            _LOG: _SLOW.format("default_M 11j8iuzl 1b9f", "GET /rank CANCELLED 3000.4ms"),
+            "driver.log": "HTTP 408: Request 7ac8fc10-021e-4e5d-b3f3-e7d0d05289b5 timed out after 3.0s.\n",
+        },
+        says=("1 request to /rank of Serve timed out", "after 3 s", "request_timeout_s"),
+    ),
+    Example(
+        "the log of the proxy alone shows it",
+        {
+            **QUIET_LOGS,
+            _PROXY: _SLOW.format("proxy 127.0.0.1 1b9f", "GET /rank 408 3006.5ms") * 2,
+            _LOG: _SLOW.format("default_M 11j8iuzl 1b9f", "GET /rank CANCELLED 3000.4ms") * 2,
+        },
+        says=("2 requests to /rank of Serve timed out",),
+        severity="warning",
+    ),
+    Example(
+        "the deployment answers 408 itself, a client leaves, and a program prints similar words",
+        {
+            **QUIET_LOGS,
+            _PROXY: _SLOW.format("proxy 127.0.0.1 1b9f", "GET /rank 408 12.5ms")
+            + _SLOW.format("proxy 127.0.0.1 77aa", "GET /rank 499 800.1ms").replace(
+                "01:00:03", "01:00:09"
+            ),
+            _LOG: _SLOW.format("default_M 11j8iuzl 1b9f", "GET /rank 408 11.9ms")
+            + _SLOW.format("default_M 11j8iuzl 77aa", "GET /rank CANCELLED 800.0ms").replace(
+                "01:00:03", "01:00:09"
+            ),
+            "driver.log": "Request 12 timed out after 3.0s. next\n",
         },
     ),
     console(

@@ -142,6 +142,18 @@ def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
+    elif homes := case.of(worker_start.PYTHON_HOME.kind):
+        yield Remedy(
+            "Remove PYTHONHOME from env_vars of the runtime environment, or from the environment of ray start: "
+            f"Python found no standard library under {homes[0]['home']}",
+            (
+                paste.shell(
+                    "ls -d {home:path}/lib/python*/encodings   # on the node: Python needs it there",
+                    home=homes[0]["home"],
+                ),
+            ),
+            doc=_DOC,
+        )
     elif missing:
         yield Remedy(
             f"Install '{missing['module']}' in the environment that the workers start with",
@@ -189,6 +201,11 @@ _RAISED = (
     f"{_N}. lease_id=0000000001000000{'f' * 48}\n"
 )
 
+_NO_HOME = (
+    f"Python path configuration:\n{worker_start.PYTHON_HOME.sample}\n  PYTHONPATH = (not set)\n  sys.path = [\n    '/opt/python3/lib',\n  ]\n"
+    f"{worker_start.FATAL.sample}\nPython runtime state: core initialized\nModuleNotFoundError: No module named 'encodings'\n\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a user module hides a standard one, and Ray gives up",
@@ -210,6 +227,16 @@ EXAMPLES: tuple[Example, ...] = (
             "connectionpool.py:64",
             "queue.__file__",
         ),
+    ),
+    Example(
+        "env_vars set PYTHONHOME to a folder without a standard library",
+        {
+            "logs/raylet.out": worker_start.started_line("00,119", 450)
+            + _unregistered("50,119", 450),
+            "logs/gcs_server.out": "",
+            "logs/raylet.err": _NO_HOME,
+        },
+        says=("Fatal Python error: init_fs_encoding", "Remove PYTHONHOME", "/opt/python3"),
     ),
     console(
         "before 2.55 the caller only times out; only the driver's output is available",

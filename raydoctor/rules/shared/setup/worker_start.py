@@ -71,6 +71,22 @@ SHELL_WORDS = (
         "OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64: Resource temporarily unavailable",
     ),
 )
+FATAL = Signal(
+    "worker.start_words",
+    "Fatal Python error: init",
+    r"^(?P<what>Fatal Python error: init\w{1,60}: [^\n]{1,300})",
+    ("raylet-err", "raylet-echo"),
+    "Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding",
+)
+"""Python cannot start, and prints its paths above this line."""
+PYTHON_HOME = Signal(
+    "worker.python_home",
+    "  PYTHONHOME = '",
+    r"^  PYTHONHOME = '(?P<home>[^'\n]{1,300})'$",
+    ("raylet-err", "raylet-echo"),
+    "  PYTHONHOME = '/opt/python3'",
+    fold=("home",),
+)
 REFUSED = Signal(
     "worker.start_words",
     "Failed to register worker ",
@@ -80,7 +96,7 @@ REFUSED = Signal(
 )
 
 SIGNALS = (
-    UNREGISTERED, TRACEBACK, *SHELL_WORDS, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+    UNREGISTERED, TRACEBACK, *SHELL_WORDS, FATAL, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
 )  # fmt: skip
 
 
