@@ -64,7 +64,7 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     severity="error",
     rank=76,
     explains=("actor", "lease", "starved", "task", "waiting"),
-    caused_by=("autoscaler",),
+    caused_by=("autoscaler", "start-crashed"),
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
         *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING, serve.PENDING,
@@ -117,10 +117,9 @@ def _until_the_end(case: Case) -> list[Event]:
 def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common.
 
-    A console that ends with the warning may show a wait that is still going on. Where workers die while they
-    start, tasks wait although resources are free: the autoscaler only guesses who holds them.
+    A console that ends with the warning may show a wait that is still going on.
     """
-    if "raylet-out" in case.roles or worker_start.starts(case, "dead"):
+    if "raylet-out" in case.roles:
         return
     by_shape = evidence.grouped(waiting.one_role(case.of("request.claimed")), lambda e: e["asked"])
     for shape, logged in by_shape.items():
@@ -138,11 +137,12 @@ def _finding(
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
     total = _total(case, needs, logged[0].at)
     asked = resources.describe(needs)
-    held = (
-        f"not enough is free, because {_held(holders, needs, total)}"
-        if holders
-        else _claimed(case, logged[0].at)
-    )
+    # Ray reports tasks whose workers die while they start in the same words, although resources are free.
+    dead = [] if holders else worker_start.starts(case, "dead")
+    if holders:
+        held = f"not enough is free, because {_held(holders, needs, total)}"
+    else:
+        held = "workers died while they started" if dead else _claimed(case, logged[0].at)
     each = " each" if _waiters(logged) > 1 else ""
     claimed = case.of("request.claimed")
     return Finding(
@@ -153,11 +153,11 @@ def _finding(
             *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
         ),
         explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(logged)),
-        caused_by=(Entity("autoscaler", "launch"),),
+        caused_by=(Entity("autoscaler", "launch"), *(Entity("start-crashed", one.node) for one in dead)),
         subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
         count=max(_waiters(logged), 1),
         severity=waiting.severity(case, over=over),
-        remedies=_remedies(holders, _logged_demand(case, holders, needs, logged)),
+        remedies=() if dead else _remedies(holders, _logged_demand(case, holders, needs, logged)),
         covers=(*logged, *claimed, *waiting.abandoned(case)),
     )  # fmt: skip
 
@@ -699,6 +699,8 @@ EXAMPLES: tuple[Example, ...] = (
         "workers die while they start, and the autoscaler guesses that actors hold the CPUs",
         f"{_DEAD * 2}(autoscaler +26s) {waiting.CLAIMED.sample}\n",
         roots=("worker-start-crashed",),
+        consequences=("cluster-starved",),
+        severity="warning",
     ),
     console(
         "a console ends with the autoscaler's warning",

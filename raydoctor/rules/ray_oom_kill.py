@@ -57,6 +57,7 @@ from raydoctor.rules.shared.oom.kills import (
 )
 from raydoctor.rules.shared.oom.remedies import (
     DOC,
+    beside_outlier,
     fullest,
     gib,
     hungriest,
@@ -173,6 +174,9 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
     were = "were" if len(holders) > 1 else "was"
     label = holders[0].label if holders[0].is_worker else name
     subject = f"{label}, which {were} not killed," if spared else label
+    if others := beside_outlier(holders):
+        rest = f"the other {len(others)} at most {gib(others[0].gb)}"
+        return f"{text}: {subject} (pid {holders[0].pid}) held {each}, and {rest}"
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
     return f"{text}: {subject} alone held {each}"
@@ -452,6 +456,19 @@ EXAMPLES: tuple[Example, ...] = (
         f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
         "PID\tMEM(GB)\tCOMMAND\n412\t5.60\tray::Shard.generate\n411\t5.50\tray::Shard.generate\n",
         says=("killed 1 worker (Shard)", "2 × Shard held up to 5.60 GiB each"),
+    ),
+    console(
+        "one actor of three grows",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n"
+        f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (actor ID: {'1' * 24}01000000, "
+        "name=Scorer.__init__, pid=412, memory used=9.60GB) was running was 14.40GB / 15.00GB (0.960000), "
+        "which exceeds the memory usage threshold of 0.95. "
+        f"Ray killed this worker (ID: {_W}) because it was the most recently scheduled task. Top 10 memory users:\n"
+        "PID\tMEM(GB)\tCOMMAND\n412\t9.60\tray::Scorer.score\n411\t0.31\tray::Scorer.score\n410\t0.29\tray::Scorer\n",
+        says=(
+            "Scorer (pid 412) held 9.60 GiB, and the other 2 at most 0.31 GiB",
+            "Find out what Scorer (pid 412) keeps",
+        ),
     ),
     Example(
         "a task prints the same sentence",

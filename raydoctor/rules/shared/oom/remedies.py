@@ -57,6 +57,8 @@ def hungriest(report: OomReport) -> tuple[str, list[MemoryUser]]:
     return name, groups[name]
 
 
+_OUTLIER = 4
+"""How many times as much one process must hold as each of its equals."""
 _MINOR = 0.05
 """Share of the used memory below which the known processes do not account for it."""
 
@@ -129,6 +131,12 @@ def largest(episode: Sequence[OomReport], name: str) -> float:
     )
 
 
+def beside_outlier(holders: list[MemoryUser]) -> list[MemoryUser]:
+    """The others of its function, largest first, if one process held several times as much as each; else none."""
+    others = holders[1:]
+    return others if others and holders[0].gb >= _OUTLIER * others[0].gb else []
+
+
 def remedies(episode: Sequence[OomReport], node: Needs) -> tuple[Remedy, ...]:
     """What would have kept this node below its threshold, with the reports' own numbers.
 
@@ -153,10 +161,28 @@ def _of_the_report(
     pids = {h.pid for h in holders}
     is_actor = any(h.pid in pids and (h.actor or "." in h.name) for r in episode for h in r.holders)
     beside = _beside(worst, name)
+    # Of tasks, those that hold little may have just started.
+    if is_actor and (others := beside_outlier(holders)):
+        return (*more, _of_outlier(holders[0], others), *_more_memory(worst, fit, beside))
     if fit.most and not is_actor:
         return (_fewer_tasks(fit, node), *more, *_more_memory(worst, fit, beside))
     one = (_actors if is_actor else _one_task)(fit, beside)
     return (*more, one, *_more_memory(worst, fit, beside))
+
+
+def _of_outlier(holder: MemoryUser, others: list[MemoryUser]) -> Remedy:
+    """One actor that holds far more than its equals keeps data that they do not keep."""
+    name, count = holder.function, len(others)
+    return Remedy(
+        f"Find out what {name} (pid {holder.pid}) keeps: it held {gib(holder.gb)}, and the other {count} at most {gib(others[0].gb)}",
+        (
+            paste.python(
+                "# {name}: delete values after their last use, also in lists of its module",
+                name=name,
+            ),
+        ),
+        doc=DOC,
+    )
 
 
 def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
