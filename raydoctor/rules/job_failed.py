@@ -5,7 +5,7 @@
 driver that you ran yourself ends with a Python traceback. In console output the traceback may have a prefix
 (`(main_task pid=12) `, `[rank0]: `); vLLM logs it below `EngineCore failed to start.` or `WorkerProc failed to start.`
 raydoctor also reports this rule for an excerpt of output (`--driver-log`) that ends with a traceback and shows no other
-failure.
+failure, or in which Ray Tune counts failed trials (`Number of errored trials: 2`).
 
 ## Why
 The exit code is that of the program: 1 after an uncaught exception or `sys.exit("…")`, and often 2 for wrong
@@ -43,8 +43,8 @@ from itertools import chain, pairwise
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
-from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
-from raydoctor.case.signals import HYDRA, JOB_STARTED
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER, HYDRA, JOB_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -83,6 +83,28 @@ _KERNEL = Gap(
 )
 
 
+_ERRORED = (
+    Signal(
+        "trials.errored", "Number of errored trials: ", r"^.{0,8}?Number of errored trials: (?P<count>[1-9]\d{0,8})\b", DRIVER,
+        "Number of errored trials: 2",
+    ),
+    Signal(
+        "trials.errored", "Number of trials: ", r"^Number of trials: \d{1,9}[^\n(]{0,60}(?:\(requested[^)\n]{0,60}\) )?\((?:\d{1,9} [A-Z]{3,12}, ){0,6}(?P<count>[1-9]\d{0,8}) ERROR\b",
+        DRIVER, "Number of trials: 29 (8 ERROR, 1 RUNNING, 20 TERMINATED)",
+    ),
+    Signal(
+        "trials.errored", "Trial status: ", r"^Trial status: (?:\d{1,9} [A-Z]{3,12} \| ){0,6}(?P<count>[1-9]\d{0,8}) ERROR\b", DRIVER,
+        "Trial status: 7 TERMINATED | 1 ERROR",
+    ),
+)  # fmt: skip
+"""Tune's reports (`tune/progress_reporter.py`, 0.8 to 2.60, and `tune/experimental/output.py`, 2.5 and later)."""
+_ERROR_FILE = Signal(
+    "trials.error_file", "error.txt", r"^[|│ ]{1,8}(?P<trial>[\w.-]{1,200})[ |│]{1,40}\d{1,9}(?P<passed>\*?)[ |│]{1,40}(?P<file>/\S{1,400}/error\.txt)\b", DRIVER,
+    "| fit_5c8f1_00003 |            1 | /home/me/ray_results/fit/fit_5c8f1_00003/error.txt |",
+)  # fmt: skip
+"""A row of Tune's table of failed trials; the star marks one that succeeded when Tune retried it."""
+
+
 @rule(
     tier="symptom",
     severity="error",
@@ -102,7 +124,7 @@ _KERNEL = Gap(
         "worker",
     ),
     fallback=True,
-    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED),
+    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED, *_ERRORED, _ERROR_FILE),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
     """One finding per submitted job that failed, and one per program that its own exception ended."""
@@ -126,6 +148,8 @@ def job_failed(case: Case) -> Iterator[Finding]:
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
     yield from _of_drivers(case, known)
+    if not case.accounted and (errored := case.of(_ERRORED[0].kind)):
+        yield from _of_trials(case, errored)
 
 
 # ---------------------------------------------------------------- submitted jobs
@@ -443,6 +467,33 @@ _STARTS = ("ray/_private/node.py", "ray/scripts/scripts.py")
 def _is_start_up(raised: Raised) -> bool:
     """Whether Ray's own code raised it, in its command or while it started the processes of a node."""
     return any(frame.file.replace("\\", "/").endswith(_STARTS) for frame in raised.frames)
+
+
+def _of_trials(case: Case, errored: list[Event]) -> Iterator[Finding]:
+    """Trials that Tune counts as failed, if the console shows nothing of their exceptions."""
+    last = errored[-1]
+    rows = [e for e in case.of(_ERROR_FILE.kind) if e.source is last.source]
+    failed = [e for e in rows if not e["passed"]]
+    if not last.source.is_excerpt or (rows and not failed):
+        return
+    yield Finding(
+        f"{evidence.many(int(last['count']), 'trial')} of Ray Tune failed, and the console does not show why",
+        (
+            Link(last, "Tune counts the failed trials"),
+            *(Link(e, f"the exception of trial {e['trial']} is in this file") for e in failed[:1]),
+        ),
+        explains=(Entity("job", "trials"),),
+        count=int(last["count"]),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Read the exception of a failed trial in its folder",
+                tuple(paste.shell("cat {file}", file=e["file"]) for e in failed[:1])
+                or ("cat ~/ray_results/*/*/error.txt   # or below storage_path",),
+            ),
+        ),
+        covers=(*errored, *rows),
+    )
 
 
 # ---------------------------------------------------------------- drivers whose output is missing
@@ -1064,5 +1115,27 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program that goes on below such a line",
         f"{HYDRA}['trainer.epochs=3']\nnext trial\n",
+    ),
+    console(
+        "Tune's table of failed trials",
+        f"{_ERRORED[0].sample}\n+------+------+------+\n| Trial name | # failures | error file |\n{_ERROR_FILE.sample}\n",
+        says=(
+            "2 trials of Ray Tune failed",
+            "cat /home/me/ray_results/fit/fit_5c8f1_00003/error.txt",
+        ),
+        severity="warning",
+    ),
+    *(
+        console(
+            f"Tune's status: {signal.sample}",
+            f"== Status ==\n{signal.sample}\n",
+            says=("of Ray Tune failed, and the console does not show why",),
+            severity="warning",
+        )
+        for signal in _ERRORED[1:]
+    ),
+    console(
+        "a trial that succeeded when Tune retried it, and a status without failures",
+        f"Number of errored trials: 1\n{_ERROR_FILE.sample.replace(' 1 |', '1* |')}\nTrial status: 7 TERMINATED\n",
     ),
 )

@@ -310,6 +310,7 @@ def test_a_notebooks_traceback_that_a_paste_cuts_off_names_its_exception(cut: st
     [
         ("<ipython-input-3-0b22dc> in <module>()", "~/lib/python3.7/site-packages/ray/worker.py"),
         ("<ipython-input-3-0b22dc> in <module>", "/venv/ray/worker.py"),
+        ("<ipython-input-3-0b22dc> in <module>", "<timed exec>"),
         (
             "[<ipython-input-3-0b22dc>](https://localhost:8080/#) in <cell line: 8>()",
             "[/venv/ray/worker.py](https://localhost:8080/#)",
@@ -847,6 +848,12 @@ def test_frames_without_indentation_and_comma_get_it() -> None:
     frames = ('File "/app/a.py", line 9 in step', 'File "/app/a.py", line 7 in run')
     assert shown_lines(*frames) == [f"  {frame}" for frame in frames]
     assert shown_lines(*(f" {frame}" for frame in frames)) == [f"  {frame}" for frame in frames]
+
+
+def test_a_function_that_a_terminal_broke_off_its_frame_is_joined() -> None:
+    frame = '  File "/app/a.py", line 9, in '
+    assert shown_lines(frame, "step", "    return x")[-2:] == [f"{frame}step", "    return x"]
+    assert shown_lines(frame, "ValueError: x")[-1] == "ValueError: x"
 
 
 @pytest.mark.parametrize("before", ["", "(train pid=12) ", "[rank0]: "])

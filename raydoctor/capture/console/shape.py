@@ -158,6 +158,9 @@ _BARE_FRAME = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
     r" ?(?P<frame>File \"[^\"\n]{1,400}\", line \d{1,7}(?:,? in\b.{0,200}|,? ?))$"
 )
+_OPEN_FRAME = pattern(r" {0,4}File \"[^\"\n]{1,400}\", line \d{1,7}, in ?$")
+_FUNCTION = pattern(r"[A-Za-z_<][\w.<>]{0,200} ?")
+"""A function's name that a narrow terminal broke off its frame."""
 _BELOW = pattern(
     r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
     r"(?![A-Za-z_][\w.]{0,100}(?:Error|Exception|Exit|Interrupt|Warning|Failure)(?:\(\w+\))?(?::|$)"
@@ -513,6 +516,9 @@ def reindented(lines: list[Numbered]) -> list[Numbered]:
     below = 0
     for number, raw in lines:
         text = raw.translate(_TYPED_QUOTES) if _TYPED_FRAME in raw else raw
+        if result and _OPEN_FRAME.search(result[-1][1]) and _FUNCTION.fullmatch(text):
+            result[-1] = (result[-1][0], f"{result[-1][1].rstrip()} {text.strip()}")
+            continue
         match = _BARE_FRAME.match(text)
         if match:
             text = f"{match['prefix']}  {match['frame']}"

@@ -37,7 +37,7 @@ _IPYTHON_FRAME = pattern(
     r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\])(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
 )
 _OLD_FRAME = pattern(
-    r"(?P<file>(?:[~/.]|[A-Za-z]:\\)[^\s:()]{1,400}|<ipython-input-[\w-]+>) in "
+    r"(?P<file>(?:[~/.]|[A-Za-z]:\\)[^\s:()]{1,400}|<[\w.-][\w .-]{0,80}>) in "
     r"(?P<function>[\w<>.]{1,200}|<cell line: \d{1,7}>)(?:\(.*)?$"
 )
 """IPython 7 and Colab: the line's number is only at the arrow below."""
