@@ -342,7 +342,12 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
     is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
-    is_told = any(case.is_accounted_for(e) for e in inside) or (case.accounted and not is_known)
+    is_away = not raised.type and any(entity.kind == "gcs-away" for entity in case.explained)
+    is_told = (
+        is_away
+        or any(case.is_accounted_for(e) for e in inside)
+        or (case.accounted and not is_known)
+    )
     if is_told or _is_retried(case, ending):
         return None
     if raised.is_elsewhere:
@@ -1137,5 +1142,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a trial that succeeded when Tune retried it, and a status without failures",
         f"Number of errored trials: 1\n{_ERROR_FILE.sample.replace(' 1 |', '1* |')}\nTrial status: 7 TERMINATED\n",
+    ),
+    console(
+        "`ray start` reaches no GCS, and the console ends within its traceback",
+        "[2026-11-21 17:24:52,119 W 1 1] rpc_client.h:153: Failed to connect to GCS at address 10.0.0.9:41000 within 5 seconds.\n"
+        'Traceback (most recent call last):\n  File "/venv/bin/ray", line 10, in <module>\n    sys.exit(main())\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/scripts/scripts.py", line 2894, in main\n    return cli()\n',
+        roots=("gcs-unreachable",),
     ),
 )

@@ -44,9 +44,11 @@ from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import BY_KILL, CALL_FAILED, LEFT, all_deaths
-from raydoctor.rules.shared.failures import program
+from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
+from raydoctor.rules.shared.failures import SIGNALS, failures, program
 from raydoctor.rules.shared.serve import Said
 from raydoctor.rules.shared.setup import environments
+from raydoctor.rules.shared.task_error import Printed, error_entities
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
@@ -105,7 +107,7 @@ class _Trouble:
     tier="root",
     severity="error",
     rank=44,
-    explains=("actor", "program", "serve-replicas"),
+    explains=("actor", "program", "serve-replicas", "task-error"),
     caused_by=("actor", "process", "runtime-env", "worker"),
     looks_for=(
         *serve.SIGNALS,
@@ -114,6 +116,7 @@ class _Trouble:
         WORKER_EXIT,
         CALL_FAILED,
         *LEFT,
+        *SIGNALS,
     ),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:
@@ -147,7 +150,12 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
         if trouble.kind != "health" or _matters(trouble):
             yield _finding(case, trouble)
     if not groups and "serve" not in case.roles:
-        yield from [*_of_console(case)] or [*_of_application(case)] or _of_deployment(case)
+        yield from (
+            [*_of_console(case)]
+            or [*_of_starts(case)]
+            or [*_of_application(case)]
+            or _of_deployment(case)
+        )
 
 
 def _of_deployment(case: Case) -> Iterator[Finding]:
@@ -175,6 +183,59 @@ def _of_console(case: Case) -> Iterator[Finding]:
                 case, _Trouble([best, *(one for one in said if one is not best)], raised)
             )
             return
+
+
+_START = pattern(
+    r"ServeReplica:(?:(?P<app>[^:#]{1,100})[:#])?(?P<deployment>.{1,200}?)\.(?:initialize_and_get_metadata|is_initialized|is_allocated|__init__)$"
+)
+"""The calls with which the controller waits for a replica's constructor (`serve/_private/replica.py`, 1.9 to 2.60)."""
+
+
+def _starts(case: Case) -> Iterator[tuple[Said, Printed]]:
+    """Failures of replicas' constructors, as the controller gets them."""
+    ready = case.of(serve.READY.kind)
+    for seen in failures(case):
+        found = _START.match(seen.failure.function)
+        rays_own = seen.failure.is_rays_own or seen.failure.type in LOST_WITH_CLUSTER
+        if found and not rays_own and not any(evidence.is_before(seen.event, r) for r in ready):
+            yield Said(seen.event, found["app"] or "", found["deployment"], ""), seen
+
+
+def _of_starts(case: Case) -> Iterator[Finding]:
+    """Constructors that raised, if a console lacks the controller's record about them."""
+    found: dict[tuple[str, str], list[Printed]] = {}
+    for said, seen in _starts(case):
+        found.setdefault((said.app, said.deployment), []).append(seen)
+    for (app, deployment), alike in found.items():
+        first = alike[0]
+        raised = first.failure.raised
+        what = (
+            str(raised)
+            if raised
+            else f"{first.event['inner'] or 'an exception'}, whose text the console cut off"
+        )
+        place = f", in {raised.place}" if raised and raised.place else ""
+        of_app = f" (application '{app}')" if app else ""
+        yield Finding(
+            f"A replica of {deployment}{of_app} could not be started: {_cut(what)}{place}",
+            (Link(first.event, "the constructor of the replica raised an exception", raised.code if raised else ""),),
+            explains=(
+                Entity("serve-replicas", f"{app}#{deployment} start"),
+                *error_entities(alike),
+            ),
+            subjects=(Subject("deployment", None, deployment),),
+            count=max(1, evidence.total([each.event for each in alike])),
+            remedies=(
+                Remedy(
+                    f"Fix {raised.place}, which the constructor calls"
+                    if raised and raised.place
+                    else "Read the whole exception in the log of the replica or of the controller",
+                    ("less /tmp/ray/session_latest/logs/serve/replica_*.log   # on the replica's node",),
+                    doc=_DOC,
+                ),
+            ),
+            covers=tuple(event for each in alike for event in each.records),
+        )  # fmt: skip
 
 
 def _of_build(case: Case) -> Iterator[Finding]:
@@ -269,7 +330,7 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
     return Finding(
         _headline(trouble),
         tuple(_links(case, trouble)),
-        explains=(*own, *killed),
+        explains=(*own, *killed, *error_entities(_own_starts(case, trouble))),
         caused_by=tuple(dict.fromkeys(causes)),
         subjects=(Subject("deployment", None, first.deployment or None),),
         count=trouble.count,
@@ -278,6 +339,16 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
         covers=tuple(_covered(case, trouble, actors)),
         gaps=(_STACK,) if trouble.kind == "health" and trouble.raised is None else (),
     )
+
+
+def _own_starts(case: Case, trouble: _Trouble) -> list[Printed]:
+    """Failures of the constructor that the controller's record reports as well."""
+    first = trouble.first
+    return [
+        seen
+        for said, seen in _starts(case)
+        if trouble.kind == "constructor" and said.deployment == first.deployment
+    ]
 
 
 def _may_recover(trouble: _Trouble) -> bool:
@@ -700,5 +771,25 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program quotes the state of a deployment, and continues",
         f"yesterday: {serve.UNHEALTHY_SAID.sample}\n{serve.UNHEALTHY_SAID.sample}\nhealthy again\n",
+    ),
+    console(
+        "a paste begins below the controller's record, and ends within the exception of the constructor",
+        '  File "/venv/ray/serve/_private/deployment_state.py", line 771, in check_ready\n    ) = ray.get(self._ready_obj_ref)\n'
+        "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:llms:LLMServer:small.initialize_and_get_metadata() (pid=316, "
+        "ip=10.0.0.2, repr=<ray.serve._private.replica.ServeReplica:llms:LLMServer:small object at 0x71bf>)\n"
+        '  File "/usr/lib/python3.11/concurrent/futures/_base.py", line 456, in result\n    return self.__get_result()\n',
+        says=(
+            "A replica of LLMServer:small (application 'llms') could not be started: RuntimeError",
+        ),
+    ),
+    console(
+        "a pasted log of the controller, with the whole exception",
+        "INFO 2026-11-21 15:17:06,167 controller 19963 -- Adding 1 replica to Deployment(name='M', app='default').\n"
+        "ERROR 2026-11-21 15:17:16,167 controller 19963 -- Exception in Replica(id='jghcsi4c', deployment='M', app='default'), the replica "
+        "will be stopped.\nTraceback (most recent call last):\n"
+        '  File "/venv/ray/serve/_private/deployment_state.py", line 694, in check_ready\n    ) = ray.get(self._ready_obj_ref)\n'
+        "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:default:M.initialize_and_get_metadata() (pid=305, ip=10.0.0.2)\n"
+        '  File "/app/m.py", line 3, in __init__\n    load()\nRuntimeError: no weights\n',
+        roots=("serve-replica-failed",),
     ),
 )

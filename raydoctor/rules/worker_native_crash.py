@@ -581,6 +581,13 @@ EXAMPLES: tuple[Example, ...] = (
         "(audit pid=12) Fatal Python error: Aborted\n(audit pid=12) 3 of 9 reports read\n",
     ),
     console(
+        "a console that ends within a frame that has lost its indentation",
+        "(WorkerDict pid=412) Fatal Python error: Floating point exception\n(WorkerDict pid=412) \n"
+        '(WorkerDict pid=412) Stack (most recent call first):\n(WorkerDict pid=412)   File "/app/embed.py", line 40 in apply\n'
+        '(WorkerDict pid=412) File "/app/mod',
+        says=("WorkerDict (pid 412) crashed: SIGFPE in apply()",),
+    ),
+    console(
         "the list of modules is cut off",
         '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
         "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, google._upb._mess\n",
