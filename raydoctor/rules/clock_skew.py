@@ -149,20 +149,26 @@ def _effect(kind: str, is_dead: bool) -> str:
 
 def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
     detach = "Detach the debugger, then resume" if row["state"] == "t" else "Then resume"
-    place = f"node {ip}" if ip else "that node"
+    pid = row.pid or ""
     yield Remedy(
         "Find out what stopped the process: Ctrl-Z, a batch system that suspends jobs, or a debugger",
         (
             paste.shell(
-                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on {node}",
-                pid=row.pid or "",
-                node=place,
-            ),
+                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on node {ip:address}",
+                pid=pid,
+                ip=ip,
+            )
+            if ip
+            else paste.shell("ps -o pid,stat,wchan,etime,args -p {pid:pid}", pid=pid),
         ),
     )
     yield Remedy(
         f"{detach} the process",
-        (paste.shell("kill -CONT {pid:pid}   # on {node}", pid=row.pid or "", node=place),),
+        (
+            paste.shell("kill -CONT {pid:pid}   # on node {ip:address}", pid=pid, ip=ip)
+            if ip
+            else paste.shell("kill -CONT {pid:pid}   # on that node", pid=pid),
+        ),
         doc=FAULT_TOLERANCE_DOC,
     )
     if is_dead:

@@ -230,7 +230,7 @@ def _of_starts(case: Case) -> Iterator[Finding]:
                     f"Fix {raised.place}, which the constructor calls"
                     if raised and raised.place
                     else "Read the whole exception in the log of the replica or of the controller",
-                    ("less /tmp/ray/session_latest/logs/serve/replica_*.log   # on the replica's node",),
+                    ("less /tmp/ray/session_latest/logs/serve/replica_*.log   # on the node of the replica",),
                     doc=_DOC,
                 ),
             ),
