@@ -45,7 +45,10 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
-from raydoctor.rules.shared.failures import ended_programs, program
+from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
+from raydoctor.rules.shared.disks import NO_SPACE
+from raydoctor.rules.shared.failures import SIGNALS, ended_programs, failures, program
+from raydoctor.rules.shared.task_error import Printed, error_entities
 from raydoctor.rules.shared.traceback import Raised, cut_off, parse
 
 _LONGEST = 160
@@ -98,8 +101,8 @@ _LATE_MS = 500.0
     tier="root",
     severity="error",
     rank=49,
-    explains=("program", "serve-replicas"),
-    looks_for=(FAILED, TRACEBACK, TIMED_OUT, STATUS_408, CANCELLED),
+    explains=("program", "serve-replicas", "task-error"),
+    looks_for=(FAILED, TRACEBACK, TIMED_OUT, STATUS_408, CANCELLED, *SIGNALS),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
@@ -109,10 +112,17 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
         raised = _raised(case, event) if is_logged else None
         if raised and raised.name not in _NOT_FAILURES and not raised.is_rays_own:
             groups.setdefault(f"{raised.name} {raised.place}", []).append((event, raised))
+    calls: dict[str, list[Printed]] = {}
+    for seen in failures(case):
+        place = _of_call(case, seen)
+        if place:
+            calls.setdefault(place, []).append(seen)
     # Which of several failures a client got is not known.
     got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
-        yield _finding(case, place, found, got)
+        yield _finding(case, place, found, got, calls.pop(place, []))
+    for place, printed in calls.items():
+        yield _of_calls(place, printed)
     yield from _too_slow(case)
 
 
@@ -185,6 +195,55 @@ def _is_together(status: Event, cancelled: Event) -> bool:
     )
 
 
+_REQUEST = pattern(r"ServeReplica:(?P<deployment>.{1,300}?)\.handle_request\w*$")
+"""A call through a handle of the deployment, whose exception its caller gets (`serve/_private/replica.py`, 2.9 to 2.60)."""
+
+
+def _of_call(case: Case, seen: Printed) -> str:
+    """The exception and place of a failed call on a replica; empty for other failures."""
+    raised = seen.failure.raised
+    if not _REQUEST.match(seen.failure.function) or seen.is_retried or seen.failure.is_rays_own:
+        return ""
+    if raised is None:
+        is_last = seen.event.source.is_excerpt and not evidence.later_output(case, seen.event)
+        is_own = seen.failure.type not in LOST_WITH_CLUSTER
+        return (
+            f"{seen.event['inner'] or seen.failure.type} {seen.failure.function}"
+            if is_last and is_own
+            else ""
+        )
+    # `task-exception` explains a full disk.
+    is_other = raised.name in _NOT_FAILURES or NO_SPACE in raised.message
+    return "" if is_other else f"{raised.name} {raised.place}"
+
+
+def _of_calls(place: str, found: list[Printed]) -> Finding:
+    """Calls on a deployment whose exception their caller shows, without the replica's record."""
+    first = found[0]
+    raised, request = first.failure.raised, _REQUEST.match(first.failure.function)
+    _, _, of_app = request["deployment"].partition(":") if request else ("", "", "")
+    name = of_app or first.failure.function.partition(".")[0]
+    what = cut(str(raised), _LONGEST) if raised else "an exception that the console cut off"
+    where = f", in {raised.place}" if raised and raised.place else ""
+    count = max(1, evidence.total([seen.event for seen in found]))
+    return Finding(
+        f"{evidence.many(count, 'request')} to Serve failed because the code of {name} raised {what}{where}",
+        (Link(first.event, "the caller of the deployment gets its exception", raised.code if raised else ""),),
+        explains=(Entity("serve-replicas", f"request {place}"), *error_entities(found)),
+        subjects=(Subject("deployment", None, name, first.failure.pid),),
+        count=count,
+        remedies=tuple(_remedies(raised))
+        if raised
+        else (
+            Remedy(
+                "Read the whole exception in the log of the replica",
+                ("grep -A30 'Request failed' /tmp/ray/session_latest/logs/serve/replica_*.log   # on the node of the replica",),
+            ),
+        ),
+        covers=tuple(event for seen in found for event in seen.records),
+    )  # fmt: skip
+
+
 _STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
 """An answer with status 500, in the words of requests, httpx and aiohttp."""
 
@@ -197,7 +256,11 @@ def _clients(case: Case) -> Iterator[Event]:
 
 
 def _finding(
-    case: Case, place: str, found: list[tuple[Event, Raised]], clients: Sequence[Event] = ()
+    case: Case,
+    place: str,
+    found: list[tuple[Event, Raised]],
+    clients: Sequence[Event],
+    calls: Sequence[Printed],
 ) -> Finding:
     event, raised = found[0]
     count = evidence.total([each for each, _ in found])
@@ -209,11 +272,18 @@ def _finding(
             Link(event, "a replica logs the exception of a request", raised.code),
             *(Link(each, "the client gets status 500, and ends with it") for each in clients[:1]),
         ),
-        explains=(Entity("serve-replicas", f"request {place}"), *map(program, clients)),
+        explains=(
+            Entity("serve-replicas", f"request {place}"),
+            *map(program, clients),
+            *error_entities(calls),
+        ),
         subjects=(Subject("deployment", None, None, event.pid),),
         count=count,
         remedies=tuple(_remedies(raised)),
-        covers=tuple(x for each, _ in found for x in (each, *_below(case, each))),
+        covers=(
+            *(x for each, _ in found for x in (each, *_below(case, each))),
+            *(x for seen in calls for x in seen.records),
+        ),
     )
 
 
@@ -232,6 +302,12 @@ _HEAD = "ERROR 2026-11-23 01:00:0{},000 default_M 11j8iuzl 1b9f-{} -- "
 _PROXY = "logs/serve/proxy_127.0.0.1.log"
 _SLOW = "INFO 2026-11-23 01:00:03,000 {} -- {}\n"
 
+_CALLED = (
+    'Traceback (most recent call last):\n  File "/app/client.py", line 9, in <module>\n    handle.remote(1).result()\n'
+    "ray.exceptions.RayTaskError(ValueError): ray::ServeReplica:default:M.handle_request() (pid=390, ip=10.0.0.2)\n"
+    '  File "/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1457, in handle_request\n    yield\n'
+    '  File "/app/model.py", line 12, in __call__\n    raise ValueError("bad feature vector")\n'
+)
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a request in the log of Ray 2.9",
@@ -344,5 +420,26 @@ EXAMPLES: tuple[Example, ...] = (
             for line in f"{_HEAD.format(1, 1)}{_TEXT}".splitlines()
         ),
         says=("1 request to Serve failed", "ValueError: bad feature vector"),
+    ),
+    console(
+        "a program that calls the deployment ends with its exception",
+        f"{_CALLED}ValueError: bad feature vector\n",
+        says=(
+            "1 request to Serve failed because the code of M raised ValueError: bad feature vector, in __call__() (model.py:12)",
+        ),
+    ),
+    Example(
+        "the log of the replica has the same exception",
+        {
+            **QUIET_LOGS,
+            _LOG: f"{_HEAD.format(1, 1)}{_TEXT}\n",
+            "driver.log": f"{_CALLED}ValueError: bad feature vector\n",
+        },
+        roots=("serve-request-failed",),
+    ),
+    console(
+        "a console that ends below the call that failed",
+        "".join(f"{line}\n" for line in _CALLED.splitlines()[:4]),
+        says=("the code of M raised an exception that the console cut off",),
     ),
 )
