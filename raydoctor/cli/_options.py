@@ -187,7 +187,10 @@ def output_option(command: _Command) -> _Command:
 def verbose_option(command: _Command) -> _Command:
     """`-v`."""
     return click.option(
-        "-v", "--verbose", is_flag=True, help="Show everything, and a traceback if raydoctor fails."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Show all details, and a traceback if raydoctor fails.",
     )(command)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HELP = """Collect the logs and state of a running cluster and its machines into one archive.
 
-Secrets are replaced (`<secret:aws-key-1>`), and only the owner can read the archive.
+Secrets are replaced (`<secret:aws-key-1>`), and only you can read the archive (mode 0600).
 raydoctor.json in it lists what could not be collected. To read the logs of other nodes,
 raydoctor runs short Ray tasks there that reserve no CPU; it changes nothing else in the cluster.
 
@@ -63,7 +63,7 @@ INCOMPLETE = 3
     "--slurm",
     "job",
     metavar="JOBID",
-    help="Collect what Slurm records of this job, and its output, instead of a running cluster.",
+    help="Collect Slurm's records of this job, and the job's output, instead of a running cluster.",
 )
 @options.verbose_option
 def command(

@@ -30,7 +30,7 @@ _HELP = """Diagnose a Ray session: what broke, why, the evidence and the fix.
 
 PATH is a session folder, its logs/, a tree with the logs of several nodes, an archive
 of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH, raydoctor
-diagnoses the cluster that runs on this machine, live, with its other nodes; if no
+diagnoses the cluster running on this machine, live, including its other nodes; if no
 cluster runs, it diagnoses the latest session.
 
 \b
@@ -43,7 +43,7 @@ Examples:
   raydoctor diagnose logs/ --format html -o incident.html
   raydoctor diagnose logs/ --format json --fail-on critical
   raydoctor diagnose logs/ --format junit -o raydoctor.xml
-  raydoctor diagnose --format github     # in a workflow: annotations and the step's summary
+  raydoctor diagnose --format github     # in GitHub Actions: annotations and the job summary
   raydoctor diagnose --address 127.0.0.1:6379 --this-node
   kubectl logs SUBMITTER_POD | raydoctor diagnose --driver-log -
 

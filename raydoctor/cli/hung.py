@@ -51,7 +51,7 @@ collect`, made during the hang; the default is the live cluster.
 Examples:
   raydoctor hung
   raydoctor hung --min-age 10m --format json
-  raydoctor hung --save flame.svg   # a flame graph of the culprit, or *.json for speedscope
+  raydoctor hung --save flame.svg   # a flame graph of the blocking process, or *.json for speedscope
   raydoctor hung capture.tar.gz --format html -o hung.html
 
 \b
@@ -59,7 +59,7 @@ Exit code:
   0  nothing hangs
   1  at least one task, method or driver hangs
   2  could not run
-  3  inconclusive: some evidence is missing, a suspicious wait is younger than --min-age,
+  3  inconclusive: some evidence is missing, a wait that may be a hang is younger than --min-age,
      or raydoctor does not know what would end a wait
 """
 
@@ -91,7 +91,8 @@ Exit code:
 @click.option(
     "--save",
     metavar="FILE",
-    help="Write a profile of the culprit: a flame graph (.svg) or speedscope (.json).",
+    help="Write a profile of the blocking process, the first one listed: a flame graph (.svg) or "
+    "speedscope (.json).",
 )
 @options.format_option("text", "json", "html", "prometheus")
 @options.output_option

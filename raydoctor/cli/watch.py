@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 
-_HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
+_HELP = """Watch a cluster: tasks by state, the slowest tasks, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
 
 On a terminal the screen is redrawn in place: select a task to see its call stack or to cancel
@@ -30,7 +30,7 @@ it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or wi
 round and each event is one JSON line. The watch uses less than 1 % of
 one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
-With --timeout the watch checks every task against a time limit, without a change to the
+With --task-timeout (or --timeout) the watch checks every task against a time limit, without a change to the
 program. Only running time counts, and each retry gets the full limit. --on-timeout sets what
 happens to a task over its limit:
 
@@ -45,7 +45,7 @@ recorded in ~/.local/state/raydoctor/audit.jsonl.
 
 --serve exposes the state as Prometheus metrics. --notify sends one JSON event to a webhook or to
 a command's standard input for each new diagnosis, each hung task, each loss of the cluster, and
-each time the job's logs fall silent (--silence).
+each time the logs on this machine fall silent (--silence).
 
 \b
 Examples:
@@ -53,8 +53,8 @@ Examples:
   raydoctor watch --serve 9105 --notify https://hooks.example/ray
   raydoctor watch --silence 'step \\d+' --silence-after 10m --notify 'mail -s ray me@example.org'
   raydoctor watch --json --for 10m | jq 'select(.event != "round")'
-  raydoctor watch --timeout 100s
-  raydoctor watch --timeout 5m --on-timeout force --name 'mesh_*'
+  raydoctor watch --task-timeout 100s
+  raydoctor watch --task-timeout 5m --on-timeout force --name 'mesh_*'
 
 \b
 Exit code:
@@ -103,9 +103,12 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
 )
 @click.option("--for", "span", type=_SPAN, help="End the watch after this time.")
 @click.option(
+    "--task-timeout",
     "--timeout",
+    "timeout",
     type=_SPAN,
-    help="Time limit of each task, from the moment it starts to run.",
+    help="Time limit of each task, from the moment it starts to run. Not the time limit of queries, which "
+    "--timeout is in other commands.",
 )
 @click.option(
     "--on-timeout",
@@ -117,13 +120,13 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     "names",
     multiple=True,
     metavar="GLOB",
-    help="Apply --timeout only to functions with a matching name; repeatable.",
+    help="Apply --task-timeout only to functions with a matching name; repeatable.",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="Skip functions with a matching name; repeatable.",
+    help="Never apply --task-timeout to functions with a matching name; repeatable.",
 )
 @click.option(
     "--kill-actor", is_flag=True, help="With force: also end the actor of a method over its limit."
@@ -159,7 +162,7 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     type=_SPAN,
     default="10m",
     show_default=True,
-    help="How long no line may match before the silence is reported.",
+    help="Report silence after this long without a matching line.",
 )
 @options.address_option()
 @options.format_option("text", "json", text="json writes JSON lines, even on a terminal.")

@@ -518,7 +518,7 @@ def _span_end(info: CaptureInfo) -> str:
 
 def zone_of(info: CaptureInfo) -> str:
     """The zone of the report's times: `UTC`, or that the zone is unknown."""
-    return _text.moment(info.end, "%Z") if info.has_zone else "(time of the logs, zone unknown)"
+    return _text.moment(info.end, "%Z") if info.has_zone else "(times as logged; time zone unknown)"
 
 
 def _next(view: _View) -> list[str]:

@@ -231,7 +231,10 @@ def is_specific(signal: Signal) -> bool:
 def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]:
     """The command that searches for each literal, and the files that can contain it."""
     by_literal: dict[tuple[str, str], dict[str, None]] = {}
+    of_kubernetes = set()
     for signal in signals:
+        if signal.kind.startswith("kube."):
+            of_kubernetes.add(_from_a_word(signal))
         files = dict.fromkeys(map(files_of, signal.roles))
         by_literal.setdefault(_from_a_word(signal), {}).update(files)
     printed = "\n".join(
@@ -241,6 +244,13 @@ def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]
         if (source := identify(path)) and files_of(source.role) == DRIVER_OUTPUT
     )
     for (flag, literal), files in by_literal.items():
+        if (flag, literal) in of_kubernetes:
+            search = f"grep -F{flag} -e {shlex.quote(literal)}"
+            yield (
+                f"kubectl logs -n NAMESPACE deploy/kuberay-operator | {search}",
+                "the operator's log, or what kubectl or helm printed",
+            )
+            continue
         if [*files] == [_KERNEL_LOG]:
             yield (
                 f"sudo dmesg -T | grep -F{flag} -e {shlex.quote(literal)}",

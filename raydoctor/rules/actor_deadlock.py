@@ -146,9 +146,9 @@ def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
     behind = len(group) - len(cycle)
     others = f" and {evidence.many(behind, 'more actor')} waiting" if behind else ""
     return Finding(
-        f"{_headline(names, alone=len(cycle) == 1)}, unchanged for at least {lasted:.0f} s with "
-        f"{evidence.many(queue, 'call')} queued{others}",
-        tuple(Link(w.event, _shows(w)) for w in cycle[:5]),
+        f"{_headline(names, alone=len(cycle) == 1)}, for at least {lasted:.0f} s, with "
+        f"{evidence.many(queue, 'more call')} queued{others}",
+        tuple(Link(w.event, _shows(w, alone=len(cycle) == 1), _outgoing(w)) for w in cycle[:5]),
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
         count=1,
@@ -230,12 +230,21 @@ def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
         yield Link(stuck.method, f"{runs}, after it called {call}")
 
 
-def _shows(worker: calls.Worker) -> str:
+def _outgoing(worker: calls.Worker) -> str:
+    """The line that counts the calls that it made and that have not returned."""
+    rows = (row.strip() for row in worker.event.message.split("\n"))
+    return next((row for row in rows if "grpc_client.PushTask" in row), "")
+
+
+def _shows(worker: calls.Worker, *, alone: bool) -> str:
     behind = f", has {evidence.many(worker.queued, 'more call')} queued" if worker.queued else ""
     return (
         f"{worker.label} is running a method{behind}, and waits for {evidence.many(worker.calling, 'call')} that it made, "
-        f"unchanged for {worker.unmoved:.0f} s"
+        f"unchanged for {worker.unmoved:.0f} s{'' if alone else _INFERRED}"
     )
+
+
+_INFERRED = ". It holds no handle of a busy actor outside this group (inferred: ray stack confirms)"
 
 
 def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[Remedy, ...]:
@@ -253,8 +262,8 @@ def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[R
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
         Remedy(
-            f"Or run {first} with more threads than calls that it runs at once (its state must be thread-safe)",
-            (paste.python("{actor:name}.options(max_concurrency=10).remote(...)", actor=first),),
+            f"Or run {first} with more threads than concurrent calls (its state must be thread-safe)",
+            (paste.python("{actor:name}.options(max_concurrency=2).remote(...)", actor=first),),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
     )
@@ -269,19 +278,19 @@ def _break_cycle(first: str, last: str, where: str, *, alone: bool) -> Remedy:
         )
     if first == last:
         return Remedy(
-            f"Break the cycle of the {first} actors{where}: let the caller call one of them first, and pass the result to "
+            f"Break the cycle of the {first} actors{where}: let the driver call one of them first, and pass the result to "
             "the other as an argument",
             (
-                "answer = other.METHOD.remote(...)   # in the caller, without ray.get",
+                "answer = other.METHOD.remote(...)   # in the driver, without ray.get",
                 "result = actor.METHOD.remote(answer)   # Ray sends the call when the argument is ready",
             ),
             doc="https://docs.ray.io/en/latest/ray-core/actors.html",
         )
     return Remedy(
-        f"Break the cycle{where}: let the caller call {last} first, and pass the result to {first} as an argument",
+        f"Break the cycle{where}: let the driver call {last} first, and pass the result to {first} as an argument",
         (
             paste.python(
-                "answer = {last:name}_handle.METHOD.remote(...)   # in the caller, without ray.get",
+                "answer = {last:name}_handle.METHOD.remote(...)   # in the driver, without ray.get",
                 last=last,
             ),
             paste.python(
@@ -376,7 +385,10 @@ EXAMPLES: tuple[Example, ...] = (
         "an order book calls a risk desk, which calls the order book",
         _files((2, 1), (1, 1)),
         consequences=("get-timeout",),
-        says=("OrderBook (pid 400) and RiskDesk (pid 399) wait for each other", "1 call queued"),
+        says=(
+            "OrderBook (pid 400) and RiskDesk (pid 399) wait for each other",
+            "1 more call queued",
+        ),
     ),
     Example(
         "the risk desk is busy, and the order book only waits for it",
@@ -394,7 +406,10 @@ EXAMPLES: tuple[Example, ...] = (
                 parent_task_id=sample.task_id(2),
             )
         ),
-        says=("OrderBook (pid 801) and RiskDesk (pid 802) wait for each other", "1 call queued"),
+        says=(
+            "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
+            "1 call queued",
+        ),
     ),
     Example(
         "live: the same, proven by the objects that both wait for",

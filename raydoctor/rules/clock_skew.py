@@ -1,7 +1,8 @@
-"""The clock of a node differs from the head's, or a process or machine was paused or stopped.
+"""Two failures with the same effects: a node's clock differs from the head's, or a process or machine was paused.
 
 ## What you see
-Ray reports neither a wrong clock nor a pause, only their effects.
+Ray reports neither a wrong clock nor a pause, only their effects. The headline of the report says which of the two it
+is: `The clock of node …`, `Node … was paused`, or `The raylet … is stopped`. Only for the first one, look at NTP.
 
 - A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
   cause. Tokens and certificates are rejected as not yet valid.
@@ -10,25 +11,26 @@ Ray reports neither a wrong clock nor a pause, only their effects.
 - A stopped GCS: every request to it waits, on all nodes.
 
 ## Why
-Ray's logs have the local time of their node, and raydoctor uses it to order events of several nodes. Some pairs of
-records have a fixed order. The GCS logs the registration of a node before the raylet logs its start. It logs the
-start and the exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s
-(measured on one host with Ray 2.9 to 2.60). If the later record has a time 30 s before the earlier one, the clocks
+A clock: Ray writes the node's local time into its logs, and raydoctor uses it to order events of several nodes. Some
+pairs of records have a fixed order. The GCS logs the registration of a node before the raylet logs its start. The GCS
+logs the start and the exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s
+(measured on one host with Ray 2.9 to 2.60). If the record that must come second is stamped 30 s earlier, the clocks
 differ by at least 30 s.
 
-A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
+A pause: a process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
 responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the
 same.
 
 ## Confirm
-- `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time, shows that
+- For a clock: `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time, shows that
   the clocks differ.
-- For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` (by a debugger `t`) in the column STAT.
+- For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` in the STAT column (`t` if a debugger
+  stopped it).
 - For a pause: the node's `sudo dmesg -T` or the hypervisor's events report it, and the times in the node's `raylet.out`
   have a gap.
 
 ## Fix
-- Clocks: synchronize all nodes with NTP.
+- A clock: synchronize all nodes with NTP (`sudo timedatectl set-ntp true`, or `sudo systemctl enable --now chronyd`).
 - A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
 - A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or
   configure the platform not to pause it.

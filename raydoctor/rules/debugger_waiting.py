@@ -92,10 +92,10 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     more = f" (and {evidence.many(len(waits) - 1, 'more process', 'more processes')})" * (
         len(waits) > 1
     )
-    where = f" to it at {first.address}" if first.address else ""
+    where = f" on {first.address}" if first.address else ""
     over = _is_over(case)
     yield Finding(
-        f"A breakpoint stopped {first.label}{more}, and no debugger has connected{where}",
+        f"A breakpoint stopped {first.label}{more}, which waits for a debugger{where}: no connection is recorded",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),

@@ -208,7 +208,9 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
     links = [Link(started, shows)]
     if raylet.started:
         links.append(
-            Link(raylet.started, "the raylet's log ends with neither SIGTERM nor shutdown")
+            Link(
+                raylet.started, "the raylet's log stops here and records no SIGTERM and no shutdown"
+            )
         )
     links += cluster.witnesses(raylet)
     return Finding(
@@ -232,7 +234,7 @@ def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     code = Gap(
         "the driver's exit code",
         "no log contains it. 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an uncaught Python exception, any other number sys.exit or os._exit",
-        "Read the exit code from the scheduler or the container. For the next run: python PROGRAM, then echo $?",
+        'Read the exit code from the scheduler or the container. For the next run: python your_script.py; echo "exit code: $?"',
     )
     if "kernel" in case.roles:
         return (code,)
@@ -269,7 +271,6 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
         Remedy(
             "Start the cluster separately, so that it outlives the driver",
             ("ray start --head   # then, in the driver: ray.init(address='auto')",),
-            risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
         ),
     )

@@ -9,26 +9,26 @@
 
 ## Why
 These engines run each GPU's work in a process of its own. If one of them ends, the others end too, and their messages
-contain no reason. An exit code of -9 means SIGKILL: usually the kernel's OOM killer, because all ranks load weights or
-pin host memory at the same time, or a limit of the container. -11, -7 and -6 mean a crash in native code (driver, CUDA
-library, kernel, shared memory that is too small). -15 is SIGTERM: another process ended it. Any other code means that the
+contain no reason. An exit code of -9 means SIGKILL: usually the operating system's OOM killer or the container's memory
+limit, because all ranks load weights or pin host memory at the same time. -11, -7 and -6 mean a crash in native code
+(GPU driver, CUDA library, GPU kernel, shared memory that is too small). -15 is SIGTERM: another process ended it. Any other code means that the
 process printed an exception first.
 
 ## Confirm
 - `sudo dmesg -T | grep -iE 'killed process|segfault|NVRM'` on that host shows the OOM kill, the crash or the GPU error at
   that time.
-- In a pod, `kubectl describe pod` shows `OOMKilled`, or the memory limit.
-- The whole log contains the first error of that process above the messages of the others.
+- In a pod, `kubectl describe pod` shows `Reason: OOMKilled`. If not, compare its memory limit with the size of the weights.
+- Read the complete log upward from the first of these messages: an excerpt may have cut off the real error.
 
 ## Fix
 For SIGKILL, give the container more memory, load the weights of fewer ranks at once, or reduce CPU offload and swap
-space. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `/dev/shm`, and compare the versions of the
-driver and of CUDA.
+space. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `/dev/shm` (`docker run --shm-size=16g`; in a pod
+an `emptyDir` with `medium: Memory` at `/dev/shm`), and compare the versions of the GPU driver and of CUDA.
 
 ## Not this when
 - the output shows the exception of that process: the report then names it (`cuda-oom`, `gpu-memory-taken`,
   `job-failed`, …).
-- the server was stopped: vLLM prints the message also after Ctrl-C.
+- the server was stopped: vLLM also prints this message after Ctrl-C.
 - the engine timed out while its workers were alive (`vllm-engine-stalled`).
 """
 

@@ -76,6 +76,7 @@ from raydoctor.rules.shared.cluster import (
     GCS_LOST,
     GCS_LOST_CHECK,
     GCS_LOST_CUT,
+    restore,
 )
 from raydoctor.rules.shared.connect import (
     CONNECTED,
@@ -740,6 +741,10 @@ def _remedies_at_start(host: str, port: str, symmetric: bool) -> Iterator[Remedy
         )
 
 
+_DEFAULT_WAIT = 60
+"""`gcs_rpc_server_reconnect_timeout_s` (2.9 to 2.60)."""
+
+
 def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     registered = case.of("node.registered")
     head = registered[0]["ip"] if registered else ""
@@ -766,6 +771,9 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             ),
             doc=GCS_DOC,
         )
+    if waited < _DEFAULT_WAIT:
+        yield restore("RAY_gcs_rpc_server_reconnect_timeout_s", waited, _DEFAULT_WAIT)
+        return
     yield Remedy(
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (

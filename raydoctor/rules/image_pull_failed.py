@@ -1,4 +1,4 @@
-"""A pod of Ray does not start because its image cannot be pulled.
+"""A Ray pod does not start because its image cannot be pulled.
 
 ## What you see
 - `kubectl get pods` shows `ErrImagePull`, `ImagePullBackOff`, `InvalidImageName` or `ErrImageNeverPull`.
@@ -7,7 +7,7 @@
 - Ray waits for the node, or the head never starts and the RayJob stays in `Initializing`.
 
 ## Why
-The image's name or tag does not exist (a typing mistake, or no image of that Ray version for this Python or CUDA). Or
+The image's name or tag does not exist (a typo, or no image of that Ray version for this Python or CUDA). Or
 the registry requires a secret that the pod does not name, limits anonymous pulls, or cannot be reached from the
 machine. `no matching manifest` means that the image does not exist for the machine's CPU architecture.
 
@@ -16,7 +16,11 @@ machine. `no matching manifest` means that the image does not exist for the mach
 - `docker pull IMAGE` or `crane manifest IMAGE` on another machine fails too if the image does not exist.
 
 ## Fix
-Correct the image's name, or name a secret of the registry in `imagePullSecrets`.
+- Correct the image's name or tag.
+- Or reference a registry secret in the pod template's `imagePullSecrets` (`headGroupSpec` and each entry of
+  `workerGroupSpecs`, below `template.spec`).
+- A limit on anonymous pulls: log in with such a secret, or pull from a mirror. An unreachable registry: allow the
+  machine's access to it, or push the image to a registry that it reaches.
 
 ## Not this when
 - the image was pulled later, and the pod runs.

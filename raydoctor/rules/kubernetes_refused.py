@@ -1,4 +1,4 @@
-"""Kubernetes refused a request about Ray: a permission is missing, a policy denies the request, or the manifest is invalid.
+"""Kubernetes refused a request for a Ray resource: a permission is missing, a policy denies the request, or the manifest is invalid.
 
 ## What you see
 - `rayclusters.ray.io is forbidden: User "system:serviceaccount:ml:kuberay-operator" cannot list resource "rayclusters"
@@ -6,7 +6,7 @@
 - `admission webhook "…" denied the request: …` or `ValidatingAdmissionPolicy '…' … denied request: …`.
 - `RayCluster.ray.io "train" is invalid: spec.workerGroupSpecs[1].rayStartParams: Required value`.
 - `unknown field "spec.serveConfigV2"`, or `no matches for kind "RayCluster" in version "ray.io/v1"`.
-- No pod appears, and a RayJob or RayService does not leave its first status.
+- No pod appears, and a RayJob or RayService stays in its initial status.
 
 ## Why
 The API server checks each request. RBAC decides whether the account has the permission. Admission webhooks and policies
@@ -15,18 +15,29 @@ CustomResourceDefinition (CRD), decides which fields a manifest may have. Helm d
 of KubeRay, they stay at the old version, and new fields and kinds are unknown.
 
 ## Confirm
-- `kubectl auth can-i list rayclusters.ray.io --as system:serviceaccount:NAMESPACE:kuberay-operator` prints `no` if the
-  permission is missing.
+- `kubectl logs -n NAMESPACE deploy/kuberay-operator | raydoctor diagnose --driver-log -` diagnoses the operator's log.
+  `raydoctor diagnose --driver-log FILE` reads what `kubectl` or `helm` printed. Ray's own logs contain none of this.
+- `kubectl auth can-i list rayclusters.ray.io --all-namespaces --as system:serviceaccount:NAMESPACE:kuberay-operator`
+  prints `no` if the permission is missing. Leave out `--all-namespaces` for an operator that watches one namespace.
 - `kubectl apply --dry-run=server -f FILE` prints the same error for a manifest. `kubectl get crd rayclusters.ray.io -o
   yaml` shows which fields and versions the installed CRD has.
 - `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies` lists the
   webhooks and policies that can deny a request.
 
 ## Fix
-Grant the account the permission, satisfy the policy, correct the field, or install the CRDs of the operator's version.
+- A missing permission: `helm upgrade --install kuberay-operator kuberay/kuberay-operator --version VERSION` installs the
+  operator's own role. For another account: `kubectl create clusterrole ray-access --verb=get,list,watch,create,update,patch,delete
+  --resource=rayclusters.ray.io,rayjobs.ray.io,rayservices.ray.io`, and
+  `kubectl create clusterrolebinding ray-access --clusterrole=ray-access --serviceaccount=NAMESPACE:NAME`.
+- A policy: change the manifest as the message demands, or ask the owner of the policy for an exception.
+- An invalid field: correct it, and check the manifest with `kubectl apply --dry-run=server -f FILE`.
+- Missing or old CRDs: `kubectl replace -k 'github.com/ray-project/kuberay/ray-operator/config/crd?ref=vVERSION'` (`create`
+  instead of `replace` if they are missing). VERSION is the operator's: `kubectl get deploy -n NAMESPACE kuberay-operator
+  -o jsonpath='{..image}'` prints it.
 
 ## Not this when
-- a quota, a limit range or a security policy refuses a single pod (`pod-unschedulable`).
+- the RayCluster, RayJob or RayService was accepted, and only its pods are refused, by a quota, a limit range or a
+  security policy (`pod-unschedulable`).
 - the object was created, and its pods do not start (`image-pull-failed`, `pod-oom-killed`).
 - KubeRay accepted the RayJob and then rejected its specification (`rayjob-not-submitted`).
 """

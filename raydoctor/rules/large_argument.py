@@ -287,7 +287,7 @@ def _put_once(call: str) -> Remedy:
         ]
         steps = (
             paste.python(
-                "{large:name}_ref = ray.put({large:name})    # once, before the loop. Use the argument that is large",
+                "{large:name}_ref = ray.put({large:name})    # once, before the loop, for each large argument",
                 large=large,
             ),
             paste.python(

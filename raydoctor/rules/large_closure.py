@@ -1,12 +1,12 @@
 """A remote function or an actor class captures a large object from the surrounding scope.
 
 ## What you see
-`Warning: The remote function … is very large (22 MiB)` from 10 MB on, or `ValueError: The remote function … is too
-large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB)` from 100 MB on.
+`Warning: The remote function … is very large (22 MiB)` above 10 MB, or `ValueError: The remote function … is too
+large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB)` above 100 MB.
 
 ## Why
-Ray pickles a function or a class once, with every global variable, and every variable of an enclosing function, that it
-uses, and stores the pickle in the GCS. Each worker that runs the function loads all of it, and the pickle takes up the
+Ray pickles a function or class once, together with every global variable and every variable of an enclosing function
+that it uses, and stores the result in the GCS. Each worker that runs the function loads all of it, and the pickle takes up the
 head node's memory until the job ends.
 
 ## Confirm

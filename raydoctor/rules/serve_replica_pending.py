@@ -1,4 +1,4 @@
-"""Replicas of a Serve deployment are not placed, or take long to start.
+"""Replicas of a Serve deployment are not placed, or take a long time to start.
 
 ## What you see
 Every half minute, Serve logs `Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be
@@ -14,10 +14,10 @@ status` shows `DEPLOYING`.
 ## Confirm
 - `ray status` compares the requested resources with those of the cluster. `serve status` shows each deployment's
   message.
-- If a constructor does not end, `py-spy dump --pid PID` on the replica's node shows where it waits.
+- If a constructor does not end, `raydoctor stack --all-nodes` shows where the replica waits, with its pid.
 
 ## Fix
-Request fewer resources (`ray_actor_options`), or add nodes. Download large models beforehand to a disk that all nodes
+Request fewer resources (`ray_actor_options={"num_cpus": 1}`), or add nodes. Download large models beforehand to a disk that all nodes
 can read.
 
 ## Not this when

@@ -2,7 +2,7 @@
 
 ## What you see
 Ray runs as if the setting were not there, and prints nothing about it. The memory monitor still kills at 95 %, the disk
-still counts as full at 95 %, and the GCS still declares nodes dead after five health checks. No process reports a
+still counts as full at 95 %, and the GCS still declares nodes dead after five failed health checks. No process reports a
 setting that it does not read.
 
 ## Why
@@ -18,12 +18,12 @@ starts its own Ray passes its environment on to it.
 
 ## Fix
 Set the variable for `ray start` on every node (in KubeRay: `env` of the Ray containers), or once with `--system-config`
-on the head, and restart Ray:
+on the head, and restart Ray, which ends all running jobs:
 
     ray start --head --system-config='{"memory_usage_threshold": 0.8}'
 
 ## Not this when
-- both sides have the same value.
+- the raylet (or the GCS) and the driver have the same value.
 - drivers and workers read the setting (`RAY_task_oom_retries`, `RAY_record_ref_creation_sites`, `RAY_DEBUG`, …).
 - the value is Ray's default.
 """

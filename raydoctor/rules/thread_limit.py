@@ -1,13 +1,14 @@
 """The system refused to create another thread because a limit on processes and threads was reached.
 
 ## What you see
-Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
-is dead`). `raylet.err` or a worker's own `.err` contains `pthread_create failed: Resource temporarily unavailable`,
-`terminate called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed
-for thread 7 of 64` or `can't start new thread`. Running workers abort with the same messages. A program ends with
-`RuntimeError: can't start new thread`, with `BlockingIOError: [Errno 11] Resource temporarily unavailable` where it
-starts a process, or with `WouldBlock` and `ThreadPoolBuildError` of a library in Rust. A shell prints `fork: retry:
-Resource temporarily unavailable` or `fork: retry: No child processes`.
+- Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
+  is dead`).
+- `raylet.err` or a worker's own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
+  called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7
+  of 64` or `can't start new thread`. Running workers abort with the same messages.
+- A program ends with `RuntimeError: can't start new thread`, or with `BlockingIOError: [Errno 11] Resource temporarily
+  unavailable` where it starts a process, or with `WouldBlock` and `ThreadPoolBuildError` from a Rust library.
+- A shell prints `fork: retry: Resource temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
 Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits
@@ -18,13 +19,17 @@ idle worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemo
 ## Confirm
 Compare the number of threads with the limits, on that node:
 
-- `grep processes /proc/$(pgrep -o raylet)/limits` shows the user's limit, and `ps -eLf | wc -l` counts the threads.
+- `grep processes /proc/$(pgrep -o raylet)/limits` shows the user's limit, and
+  `ps -L -u "$(ps -o user= -p $(pgrep -o raylet))" | wc -l` counts this user's threads. Run it on the host: in a container
+  it counts only the container's.
 - `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`) shows
   the container's limit and its threads. `pids.events` counts the refusals.
 
 ## Fix
-Raise the limit that was reached, run fewer workers at the same time, and stop libraries from starting a thread for each
-core (`OMP_NUM_THREADS=1`, `OPENBLAS_NUM_THREADS=1`).
+- Run fewer workers at the same time, and stop libraries from starting a thread for each core (`OMP_NUM_THREADS=1`,
+  `OPENBLAS_NUM_THREADS=1`).
+- Or raise the limit that was reached. The user's: `nproc` in `/etc/security/limits.conf`, or `LimitNPROC=` of the
+  systemd unit. The container's or service's: `docker run --pids-limit`, the kubelet's `podPidsLimit`, `TasksMax=`.
 
 ## Not this when
 - the messages are a library's warning, and the worker kept running or ended for another reason.

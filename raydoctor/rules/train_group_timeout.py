@@ -1,4 +1,4 @@
-"""The workers of a Ray Train run did not start within the time limit: their resources were never all free at the same time.
+"""The workers of a Ray Train run did not start within the time limit: their resources were never all free at once.
 
 ## What you see
 - The controller prints `(TrainController pid=…) Retrying the launch of the training worker group. The previous launch
@@ -10,8 +10,8 @@
   `Training has not started` or `No trial is running`.
 
 ## Why
-The controller requests one placement group for all workers and waits 30 s for it
-(`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`). The group is created only if the resources of all workers are free at the
+The controller requests one placement group for all workers and waits 30 s for it (60 s with Ray 2.60;
+`RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S`). Train V1 waits 100 s (`TRAIN_PLACEMENT_GROUP_TIMEOUT_S`). The group is created only if the resources of all workers are free at the
 same time.
 - The cluster is smaller than the request: a node has not joined, or a GPU is not declared.
 - Another job, a leftover placement group or the driver's own actors hold a part of the resources.
@@ -20,22 +20,23 @@ same time.
 ## Confirm
 - While the run waits, `Pending Demands` in `ray status` lists the group (older Ray: `Demands`), and `Total Usage` shows
   the resources in use.
-- `Attempting to start training worker group of size 8 with the following resources: [{'GPU': 1}] * 8` shows the
-  request.
+- In the controller's output, `Attempting to start training worker group of size 8 with the following resources:
+  [{'GPU': 1}] * 8` shows the request.
 
 ## Fix
 Add the missing nodes, end the jobs that hold the resources, or request fewer or smaller workers:
 
     ScalingConfig(num_workers=4, resources_per_worker={"GPU": 1})
 
-If the cluster must grow first, raise the limit:
+If the cluster must grow first, raise the limit. Each version of Train reads its own variable:
 
-    RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py
+    RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py   # Train V2
+    TRAIN_PLACEMENT_GROUP_TIMEOUT_S=600 python your_script.py   # Train V1 (Ray 2.9 to 2.60)
 
 ## Not this when
 - a later attempt started its workers.
-- the controller logged whether it retries or gives up (Ray 2.49 and later): `train-worker-failed` then reports the
-  timeout, with the resources requested.
+- the controller logged whether it retries or gives up (Ray 2.49 and later): `train-worker-failed`, which also covers
+  a failed start, then reports the timeout.
 - the reason is known (`infeasible-request`, `cluster-starved`): the report then lists it as the root.
 """
 
@@ -160,7 +161,7 @@ def _refused(case: Case, refused: list[Event]) -> Finding:
         (Link(event, "the trainer gave up its placement group"),),
         explains=(Entity("train-run", f"{event.source.path} placement"), *(e for e in ended.entities if e.kind == "task-error")),
         caused_by=(Entity("waiting", "cluster"),),
-        remedies=train.room_remedies(),
+        remedies=train.room_remedies(v1=True),
         covers=(*refused, *ended.events),
     )  # fmt: skip
 

@@ -14,7 +14,8 @@ starts 192 workers.
 ## Confirm
 - On that node, `time python -c "import ray"` takes long, and `python -X importtime -c "import ray"` shows which imports
   take the time.
-- `py-spy dump --pid PID` of such a process shows the line at which it waits.
+- While it happens, `py-spy dump --pid PID` shows the line at which such a process waits. Take PID from the newest
+  `Started worker process` line in the node's `raylet.out`.
 - `Started worker process` lines in `raylet.out` show how many workers start at the same time.
 
 ## Fix
@@ -38,6 +39,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import restore
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, Starts
 
@@ -114,7 +116,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     run = worker_start.python_with(path)
     waited = one.timeout or DEFAULT_TIMEOUT
     yield Remedy(
-        "Find what slows the start of Python"
+        "Find out why Python starts slowly"
         + (f": workers import from {path} first" if path else ""),
         (
             paste.shell(
@@ -123,7 +125,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
             paste.shell(
                 '{python} -X importtime -c "import ray" 2>&1 | sort -t"|" -k2 -n | tail', python=run
             ),
-            "py-spy dump --pid PID   # of a process that has not registered",
+            "py-spy dump --pid PID   # while it happens. PID: from the newest Started worker process line in raylet.out",
         ),
         doc=_DOC,
     )
@@ -136,6 +138,9 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
             ),
             doc=_DOC,
         )
+    if waited < DEFAULT_TIMEOUT:
+        yield restore("RAY_worker_register_timeout_seconds", waited, DEFAULT_TIMEOUT)
+        return
     yield Remedy(
         f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
@@ -190,7 +195,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "6 worker processes",
             "within 6 s",
-            "RAY_worker_register_timeout_seconds=24",
+            "unset RAY_worker_register_timeout_seconds",
             "/mnt/share/site",
         ),
     ),

@@ -153,7 +153,7 @@ def _of_other_cluster(case: Case, connecting: Event) -> Finding:
         (
             Link(connecting, "the driver connects to this address"),
             Link(connected, "the driver joined that cluster"),
-            Link(registered, f"the captured cluster's nodes are {here}, and its GCS records no job"),
+            Link(registered, f"the captured cluster has only {here}, and its GCS records no job"),
         ),
         explains=(Entity("choice-of-cluster", connecting["address"]),),
         severity="warning",
@@ -161,8 +161,8 @@ def _of_other_cluster(case: Case, connecting: Event) -> Finding:
             Remedy(
                 "If it should run on the captured cluster, set RAY_ADDRESS and remove the address from the program",
                 (
-                    paste.shell("export RAY_ADDRESS={head:address}:6379", head=registered["ip"]),
-                    "ray.init()",
+                    paste.shell("export RAY_ADDRESS={head:address}:6379   # in the shell", head=registered["ip"]),
+                    "ray.init()   # in the program",
                 ),
                 doc=INIT_DOC,
             ),

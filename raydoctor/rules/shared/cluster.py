@@ -8,17 +8,33 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
-from raydoctor.model import ids
+from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
-from raydoctor.model.values import Event, Link
+from raydoctor.model.values import Event, Link, Remedy
 
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
 GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"
 
 RAY_STOP = "ray stop   # ends all clusters of this user on the machine, as root those of all users"
 """It signals each process whose name or command line is Ray's (`scripts/scripts.py`, 2.9 to 2.60)."""
+
+
+def restore(setting: str, limit: float, default: float) -> Remedy:
+    """For a time limit that somebody lowered: to raise it a little would leave it below Ray's default."""
+    return Remedy(
+        f"Restore Ray's default of {default:g} s: the limit was lowered to {limit:g} s",
+        (
+            paste.shell(
+                "unset {setting:name}   # wherever it is set (shell, unit file, pod spec), on every node. Then restart Ray",
+                setting=setting,
+            ),
+        ),
+        risk="disruptive",
+        doc=GCS_DOC,
+    )
+
 
 GCS_LOST = Signal(
     "gcs.lost", "Failed to connect to GCS within ",

@@ -330,7 +330,7 @@ def is_start_timeout(attempt: TrainAttempt) -> bool:
     return not attempt.ranks and "startup timed out" in attempt.event["what"]
 
 
-def room_remedies() -> tuple[Remedy, ...]:
+def room_remedies(*, v1: bool = False) -> tuple[Remedy, ...]:
     """How to let a worker group start: it needs all of its resources at once."""
     return (
         Remedy(
@@ -345,9 +345,13 @@ def room_remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Allow the workers 600 s to start if the cluster must grow first",
-            ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
+            (
+                "TRAIN_PLACEMENT_GROUP_TIMEOUT_S=600 python your_script.py   # Train V1. The default is 100"
+                if v1
+                else "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",
+            ),
             doc=_DOC,
-            since=(2, 41),
+            since=(0, 0) if v1 else (2, 41),
         ),
     )
 

@@ -32,9 +32,7 @@ MONITOR_FIRST = Remedy(
     risk="disruptive",
     doc=DOC,
 )
-_UNSET = (
-    "unset RAY_memory_usage_threshold   # on every node, then start Ray again. The default is 0.95"
-)
+_UNSET = "unset RAY_memory_usage_threshold   # wherever it is set (shell, unit file, pod spec), on every node. Then restart Ray"
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
 _GROWTH = 2
@@ -347,8 +345,8 @@ def _default_threshold(worst: OomReport) -> tuple[Remedy, ...]:
     percent = 100 * worst.threshold_gb / worst.limit_gb
     return (
         Remedy(
-            f"If the lowered threshold of node {worst.ip} was a test, restore it: Ray kills at {percent:.0f}% of "
-            f"{gib(worst.limit_gb)}, and at its default of 95% there is {gib(gained)} more",
+            f"Or restore the threshold of node {worst.ip}, which was lowered to {percent:.0f}% of {gib(worst.limit_gb)}: "
+            f"Ray's default of 95% allows {gib(gained)} more",
             (_UNSET,),
             risk="disruptive",
             doc=DOC,
