@@ -236,6 +236,7 @@ def _finds(search: list[str], path: str, line: str) -> bool:
     fold = str.lower if any(re.fullmatch(r"-r?Fi", word) for word in search) else str
     place = "DRIVER_OUTPUT" if path == "driver.log" else "/tmp/ray/session_latest/logs/"
     place = "dmesg" if path == "dmesg.txt" else place
+    place = "kubectl" if search[:2] == ["kubectl", "logs"] else place
     return fold(literal) in fold(line) and (not path or place in search)
 
 
