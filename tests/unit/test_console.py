@@ -10,7 +10,7 @@ from pathlib import Path
 from time import thread_time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from raydoctor.capture.console import exceptions, files, prefixes, shape
@@ -603,6 +603,7 @@ def test_any_text_is_rewritten_into_lines_of_the_original(text: str) -> None:
 
 
 @given(st.lists(WORDS, max_size=8).map("".join))
+@example("TimeoutError: (f pid=1) \rTimeoutError: \rTimeoutError: ")
 @settings(max_examples=300, deadline=None)
 def test_what_was_rewritten_stays(text: str) -> None:
     """Without printed exceptions: what stands before one is kept as well."""

@@ -110,6 +110,7 @@ _OPENING = pattern(
 """Where a record or traceback begins, behind any prefix."""
 _FEWEST = 3
 """Lines that show a prefix of an unknown form."""
+_EXCEPTION = ("Error:", "Exception:")
 _LONGEST_PREFIX = 300
 """Characters of a prefix of an unknown form: it becomes a pattern."""
 _A_VARIABLE = (
@@ -380,8 +381,9 @@ def without_unknown_prefix(raws: list[str]) -> list[str]:
             or "\\" in prefix
             or prefix.count('"') % 2
             or prefix.count("'") % 2
+            or prefix.rstrip().endswith(_EXCEPTION)
         ):
-            continue  # a quotation, or a string of JSON
+            continue  # a quotation, a string of JSON, or an exception whose message is a record
         known = (uncoloured(opening.string), f"{uncoloured(prefix)}x")
         if any(_OPENING.match(text) or text == "x" for text in map(_stripped, known)):
             continue  # removed line by line: its level and time are kept
