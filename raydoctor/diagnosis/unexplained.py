@@ -557,11 +557,12 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
     """Symptoms without the records that a signal recognized or that only echo the end of a component."""
     known, over = _Recognised(_deciding(case, symptoms, accounted)), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):
+        if CONFLICT in event.message:  # the writer tries again
+            continue
         if event.kind not in _KINDS or not (
             event.message.startswith(_NOT_ERRORS)
             or (event.kind == "log.failure" and event.level in _MILD)
             or known.holds(event)
-            or CONFLICT in event.message
             or (accounted.has_failure_of(event.source) and _ANNOUNCEMENTS.match(says(event)))
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)

@@ -206,8 +206,8 @@ def _live_finding(
     others = f" and {evidence.many(len(behind), 'more actor')} waiting" if behind else ""
     lasted = min(s.age for s in cycle)
     return Finding(
-        f"{_headline(names, alone=len(cycle) == 1)}, unchanged for {lasted:.0f} s with "
-        f"{evidence.many(queue, 'call')} queued{others}",
+        f"{_headline(names, alone=len(cycle) == 1)}, for at least {lasted:.0f} s, with "
+        f"{evidence.many(queue, 'more call')} queued{others}",
         tuple(link for s in cycle[:3] for link in _calls(s)),
         explains=(
             Entity("waiting", "cluster"),
@@ -408,7 +408,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
-            "1 call queued",
+            "1 more call queued",
         ),
     ),
     Example(

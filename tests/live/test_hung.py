@@ -1359,7 +1359,7 @@ def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
     [headline] = [
         g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]
     ]
-    assert headline.startswith("2 tasks and the driver wait for load (pid ")
+    assert headline.startswith("2 tasks and the driver wait for load() (pid ")
 
 
 @pytest.mark.ray

@@ -367,7 +367,7 @@ def test_the_kernel_kills_a_worker_with_and_without_its_log(
     keep(kernel.tables(cluster, began), tmp_path)
     (known_by_log,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert known_by_log.rule == "kernel-oom-kill"
-    assert "killed hungry (pid " in known_by_log.headline
+    assert "killed hungry() (pid " in known_by_log.headline
     assert "its cgroup's limit is 256 MiB" in known_by_log.headline
 
 

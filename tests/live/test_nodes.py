@@ -446,7 +446,7 @@ def test_events_of_all_nodes_are_one_diagnosis(
     assert [d.rule for d in deaths] == ["worker-vanished"] * len(four.ids), "and nothing of ours"
     gcs = f"{nodes.label(four.ids[0])}/logs/gcs_server.out"
     for death in deaths:
-        assert death.headline.startswith("The worker of crash (pid "), (
+        assert death.headline.startswith("The worker of crash() (pid "), (
             "only its own node reports its name"
         )
         assert death.chain[0].event.source.path == gcs, "its end by the GCS's"

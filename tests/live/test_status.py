@@ -92,7 +92,7 @@ def test_what_waits_and_why(ray: RealRay, status: Callable[[], dict[str, Any]]) 
         "work": ("resources", 2, "waits for 1 CPU, held by 1 work() task"),
         "after": ("arguments", 1, "waits for an argument"),
         "render": ("resources", 1, "waits for 8 GPUs and 1 CPU, which no node has"),
-        "Desk.read": ("actor-queue", 1, "is queued behind Desk.write (pid "),
+        "Desk.read": ("actor-queue", 1, "is queued behind Desk.write() (pid "),
     }
     deadline = time.monotonic() + PATIENCE
     while True:  # tasks reach the GCS a second later

@@ -129,6 +129,12 @@ ROWS = {
         "live.test_private::test_a_planted_registry_ends_no_process",
         "live.test_process_seam::test_other_users",
     ),
+    "`zombies --clean`": (
+        "live.test_trust_races::test_a_process_elsewhere_shows_no_folder_of_ours_to_clean",
+        "live.test_trust_races::test_a_link_of_another_user_leads_to_no_folder_to_clean",
+        "live.test_trust_races::test_what_takes_the_name_of_a_dead_session_is_kept",
+        "live.test_trust_races::test_what_is_exchanged_while_a_session_is_removed_is_kept",
+    ),
     "`-o`, `collect`, `run --log`, `attach --vscode`, `skill`, `rules`": (
         "live.test_trust_outputs::test_an_output_leads_root_nowhere",
         "live.test_trust_outputs::test_a_folder_of_outputs_leads_root_nowhere",

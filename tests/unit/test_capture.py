@@ -64,7 +64,7 @@ def test_old_and_rotated_files_count(tmp_path: Path) -> None:
     )
     with open_capture(str(logs)) as capture:
         report = engine.run(capture, strict=True)
-    assert "train (pid 379)" in report.diagnoses[0].headline
+    assert "train() (pid 379)" in report.diagnoses[0].headline
 
 
 def test_a_ray_temp_folder_means_its_latest_session(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_stacks_are_distinguished_by_process(tmp_path: Path) -> None:
     assert first.main is not None
     assert first.main.doing[0] == "python-loop"
     assert first.main.user is not None
-    assert first.main.user.place == "grind (train.py:12)"
+    assert first.main.user.place == "grind() (train.py:12)"
     assert not second.is_worker
 
 

@@ -211,7 +211,7 @@ FRAGMENTS: dict[str, tuple[str, tuple[str, ...], str]] = {
         (), "RayCluster train: state=failed"),
     "KubeRay's operator does not start": (
         described(CONTAINER.format(name="kuberay-operator", state="Waiting\n      Reason:       CrashLoopBackOff", last=ENDED.format(reason="Error", code=1), restarts=5), name="kuberay-operator-799899ff46-6j2mm").replace("ray.io/", "app/"),
-        (), "kuberay-operator"),
+        ("pod-crash-looping",), ""),
     "another operator does not start": (
         described(CONTAINER.format(name="manager", state="Waiting\n      Reason:       CrashLoopBackOff", last=ENDED.format(reason="Error", code=1), restarts=5), name="other-799899ff46-6j2mm").replace("ray.io/", "app/"),
         (), ""),

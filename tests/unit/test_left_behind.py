@@ -61,7 +61,7 @@ def test_only_a_restarted_actor_that_misses_something_lost_its_state(
 
 
 def test_a_function_that_no_line_calls_may_be_a_handler(tmp_path: Path) -> None:
-    assert any("too_late is a signal handler" in each for each in titles(tmp_path, "too_late"))
+    assert any("too_late() is a signal handler" in each for each in titles(tmp_path, "too_late"))
 
 
 @pytest.mark.parametrize("function", ["<listcomp>", "<genexpr>", "<lambda>", "__getitem__"])

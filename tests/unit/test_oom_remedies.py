@@ -33,7 +33,7 @@ def test_memory_makes_ray_start_fewer_tasks() -> None:
     """Ray counts 14 GiB of memory: the 0.68 GiB that a task held would let 20 start."""
     remedy = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[0]
     assert remedy.title == (
-        "Limit train to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing (allow for 1.36 "
+        "Limit train() to 1 concurrent task instead of 4: the largest held 0.68 GiB and was still growing (allow for 1.36 "
         "GiB each), and the other processes leave 2.24 GiB of the 3.20 GiB that Ray allows"
     )
     assert "memory=9557 * 1024**2" in remedy.steps[0]
@@ -53,7 +53,7 @@ def test_survivors_of_a_kill_show_how_large_a_task_grows() -> None:
     """The last report has the largest process: every sentence has its size."""
     first, last = _report([0.7] * 4, 0.4, 3.2), _report([1.3] * 2, 0.4, 3.2)
     title = remedies([first, last], _NODE)[0].title
-    assert title.startswith("Limit train to 1 concurrent task")
+    assert title.startswith("Limit train() to 1 concurrent task")
     assert "1.30 GiB" in title
     assert "0.70" not in title
 
@@ -83,7 +83,7 @@ def test_numbers_agree(each: list[float], others: float, cpus: int, memory: floa
     node = {"CPU": float(cpus), "memory": memory * 2**30}
     remedy = remedies([report], node)[0]
     steps = " ".join(remedy.steps)
-    found = re.match(r"Limit train to (\d+) concurrent tasks? instead of (\d+)", remedy.title)
+    found = re.match(r"Limit train\(\) to (\d+) concurrent tasks? instead of (\d+)", remedy.title)
     if not found:
         assert "memory=" not in steps.replace("memory= does not", "")
         return
@@ -100,7 +100,7 @@ def test_numbers_agree(each: list[float], others: float, cpus: int, memory: floa
 def test_a_threshold_that_a_test_lowered_can_be_restored() -> None:
     """Ray's default, and the 0.85 that raydoctor advises against kills by the kernel, are left as they are."""
     last = remedies([_report([0.68, 0.6, 0.5, 0.46], 0.96, 3.2)], _NODE)[-1]
-    assert "at 80% of 4.00 GiB, and at its default of 95% there is 0.60 GiB more" in last.title
+    assert "lowered to 80% of 4.00 GiB: Ray's default of 95% allows 0.60 GiB more" in last.title
     assert last.steps[0].startswith("unset RAY_memory_usage_threshold ")
     for share in (0.85, 0.95):
         report = _report([0.68, 0.6], 0.96, 3.2)._replace(limit_gb=3.2 / share)

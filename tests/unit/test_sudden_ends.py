@@ -18,7 +18,7 @@ def _report(examples: tuple[Example, ...], words: str) -> Report:
 def test_the_caller_s_log_shows_that_no_retry_is_left() -> None:
     (diagnosis,) = _report(worker_vanished.EXAMPLES, "the log of the caller").diagnoses
     assert diagnosis.chain[-1].shows == (
-        "the caller records that kill failed for good after 2 attempts, with max_retries=1"
+        "the caller records that kill() failed for good after 2 attempts, with max_retries=1"
     )
     assert "python-core-driver" in diagnosis.chain[-1].event.source.path
 
@@ -27,7 +27,7 @@ def test_the_last_line_of_the_worker_is_evidence() -> None:
     """Of its `.err`, without Ray's own lines; a library may print there why it ends the process."""
     (diagnosis,) = _report(worker_vanished.EXAMPLES, "a library prints why").diagnoses
     last = diagnosis.chain[-1]
-    assert last.shows == "the last line that solve (pid 379) printed"
+    assert last.shows == "the last line that solve() (pid 379) printed"
     assert last.event.text == "solver: no license for feature MESH (4 of 4 in use)"
     assert (last.event.source.role, last.event.line) == ("worker-err", 3)
 
