@@ -161,7 +161,9 @@ def _add_processes(draft: _Draft) -> None:
 
 def _lane_of(draft: _Draft, event: Event) -> str:
     """The lane that an event belongs to: the process it names, else the one that wrote it, else its node."""
-    entities = (*sorted(event.entities), *event.source.entities)
+    # An agent that reports the end of its raylet quotes records about that raylet's workers.
+    quotes = event.kind == "raylet.seen_dead" and event.source.role.endswith("-agent")
+    entities = (*(() if quotes else sorted(event.entities)), *event.source.entities)
     named = [entity.value for entity in entities if entity.kind == "worker"]
     if event.kind == "job.finished":
         named.insert(0, ids.driver_of_job(event["job"]))
@@ -173,14 +175,17 @@ def _lane_of(draft: _Draft, event: Event) -> str:
         return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
         return ids.driver_of_job(next(iter(draft.case.ledger.jobs)))
-    of = next((e.value for e in sorted(event.entities) if e.kind == "node"), "")
+    of = next((e.value for e in entities if e.kind == "node"), "")
     node = event["node"] or event["node_id"] or of or draft.case.node_of(event.source)
+    if node not in draft.lanes and event.source.role.startswith("gcs"):
+        return CLUSTER
+    return _of_node(draft, node)
+
+
+def _of_node(draft: _Draft, node: str) -> str:
+    """The node's lane; that of the only node if it has none."""
     if node in draft.lanes:
         return node
-    return CLUSTER if event.source.role.startswith("gcs") else _only_node(draft)
-
-
-def _only_node(draft: _Draft) -> str:
     nodes = [lane.id for lane in draft.lanes.values() if lane.kind == "node"]
     return nodes[0] if len(nodes) == 1 else CLUSTER
 
@@ -193,7 +198,7 @@ def _mark_kills(draft: _Draft) -> None:
         names = join_names([f"{v.label} (pid {v.pid})" for v in report.victims])
         full = f"{size(report.used_gb * _GIB)} of {size(report.limit_gb * _GIB)}"
         what = names or plural(report.killed, "worker")
-        node = report.node if report.node in draft.lanes else _only_node(draft)
+        node = _of_node(draft, report.node)
         text = f"Ray kills {what}, {full} in use"
         draft.mark(node, "kill", text, report.event, *report.others, count=report.killed)
     for kill in kernel.kills(draft.case):
@@ -210,7 +215,7 @@ def _mark_exits(draft: _Draft) -> None:
         if exit_.at is None:
             continue
         lane = exit_.worker if exit_.worker in draft.lanes else exit_.node
-        lane = lane if lane in draft.lanes else _only_node(draft)
+        lane = _of_node(draft, lane)
         kind, text = _how(exit_)
         near = (abs((at or 0) - exit_.at) for pid, at in killed if pid == exit_.pid)
         if kind == "death" and min(near, default=_SILENCE) < _SILENCE:

@@ -20,7 +20,7 @@ WORDS: Mapping[MarkKind, str] = {
     "death": "failed exit",
     "failure": "failure",
     "silent": "no reply",
-    "spill": "write to disk",
+    "spill": "write to or read from disk",
     "restart": "restart or retry",
     "sign": "evidence",
     "start": "start",
@@ -106,6 +106,8 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Sequ
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
     times = [m.at for m in shown] + [m.until for m in shown if m.until]
+    if not any(mark.kind in _GRAVE for mark in shown):
+        times += [at for lane in timeline.lanes for at in (lane.begin, lane.end) if at is not None]
     scales = [scale for layout in LAYOUTS if (scale := axis(times, layout)) is not None]
     if not scales:
         return el("p", "dim", "No record of this incident has a time."), ()
