@@ -227,7 +227,7 @@ def _remedies(kind: str, name: str) -> Iterator[Remedy]:
 
 _STACK_TEXT = (
     "[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x13cfc48]\n\ngoroutine 442 [running]:\n"
-    f"{FRAME.sample}\n\t/home/runner/work/kuberay/ray-operator/controllers/ray/batchscheduler/volcano/volcano_scheduler.go:52 +0x48\n"
+    f"{FRAME.sample}\n\t/src/ray-operator/controllers/ray/batchscheduler/volcano/volcano_scheduler.go:52 +0x48\n"
 )
 _JSON = (
     '{"level":"error","ts":"2026-11-21T07:34:12.127Z","logger":"controllers.RayCluster","msg":"Reconciler error","controller":'
