@@ -140,7 +140,7 @@ def _add_file(archive: _Archive, source: Source, file: str, redactor: Redactor) 
 
 
 def _spool(spool: IO[bytes], chunk: bytes) -> None:
-    """Raises RaydoctorError if the temporary folder has no room, which is no fault of the log."""
+    """Raises RaydoctorError if the temporary folder has no room, although the log itself is intact."""
     try:
         spool.write(chunk)
     except OSError as error:

@@ -18,7 +18,7 @@ worker.
 - `nvidia-smi` shows the GPU memory that the process holds.
 
 ## Fix
-- Find out what the process does, on its machine. If nobody needs it, end it with `raydoctor zombies --kill`, which shows
+- Find out what the process does, on its machine. If it is not needed, end it with `raydoctor zombies --kill`, which shows
   its plan, asks, and ends no process whose pid was reused. Ray does not end it.
 - Start such helpers so that they end with their worker: without `start_new_session` and double forks, with a
   `finally:` that ends them, or with a parent-death signal. `finally:` does not run in a worker that is killed.
@@ -174,7 +174,7 @@ def _remedies(left: Sequence[RayProcess], place: str) -> tuple[Remedy, ...]:
             ),
         ),
         live.end(
-            f"If nobody needs {'it' if len(pids) == 1 else 'them'}, end {'it' if len(pids) == 1 else 'them'}",
+            f"If {'it is' if len(pids) == 1 else 'they are'} not needed, end {'it' if len(pids) == 1 else 'them'}",
             pids,
             place,
             leaked=any(p.outlived == "task" for p in left),

@@ -1,7 +1,7 @@
 """Tasks or actors wait in `ray.get` for child tasks that need the resources held by the waiting tasks or actors.
 
 ## What you see
-Nothing moves: there is no error and no progress, and the CPUs are idle. If `ray.get` has a timeout, it raises
+The program makes no progress and reports no error, and the CPUs are idle. If `ray.get` has a timeout, it raises
 `GetTimeoutError`. In `raylet.out` the last `[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases
 by scheduling class` (`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not
 list.

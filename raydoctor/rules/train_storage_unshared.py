@@ -73,9 +73,9 @@ def train_storage_unshared(case: Case) -> Iterator[Finding]:
     first = next((s.event for s in errors), None) or next((e for e, _ in ended), None)
     if first is None:
         return
-    told = next((e for e in said if e["path"]), None)
-    where = f"{told['path']} ({told['filesystem']})" if told else "its storage path"
-    local = bool(told and told["filesystem"] == "local")
+    setting = next((e for e in said if e["path"]), None)
+    where = f"{setting['path']} ({setting['filesystem']})" if setting else "its storage path"
+    local = bool(setting and setting["filesystem"] == "local")
     why = (
         "a local path, of which each node has its own" if local else "not readable from every node"
     )
@@ -83,7 +83,7 @@ def train_storage_unshared(case: Case) -> Iterator[Finding]:
         f"Ray Train could not use {where} as the run's storage: it is {why}",
         (
             Link(first, "the worker does not find the file that another node wrote there"),
-            *(Link(e, "the settings of the storage") for e in (told,) if e and e is not first),
+            *(Link(e, "the settings of the storage") for e in (setting,) if e and e is not first),
         ),
         explains=(*error_entities(errors), *(program(e) for e, _ in ended)),
         count=max(1, evidence.total([s.event for s in errors])),
@@ -92,8 +92,8 @@ def train_storage_unshared(case: Case) -> Iterator[Finding]:
                 "Use a bucket, or a shared folder that every node mounts at the same path",
                 (
                     'RunConfig(storage_path="s3://my-bucket/runs", name="experiment-1")   # or storage_path="/mnt/nfs/runs"',
-                    paste.shell("ls -ld {path}; findmnt -T {path}   # on each node", path=told["path"])
-                    if told
+                    paste.shell("ls -ld {path}; findmnt -T {path}   # on each node", path=setting["path"])
+                    if setting
                     else "findmnt -T PATH   # on each node. PATH: the storage_path",
                 ),
                 doc=_DOC,

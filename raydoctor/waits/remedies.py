@@ -249,7 +249,8 @@ def _end_forks(first: Hung) -> Iterator[Remedy]:
             (paste.shell(look, pids=named, worker=worker),),
         )
         yield Remedy(
-            f"If nobody needs {'it' if is_one else 'them'}, end {which}: Ray then retries or fails the task",
+            f"If {'it is' if is_one else 'they are'} not needed, end {which}: "
+            "Ray then retries or fails the task",
             (paste.shell("kill {pids:pid}   # on the same node", pids=pids),),
             risk="destructive",
         )  # fmt: skip

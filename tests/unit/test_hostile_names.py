@@ -153,7 +153,7 @@ def outputs(text: str) -> Outputs:
         "cancel, several": cancel.several_to_json([target], text),
     }
 
-    hangs, difference, told = of(hung.HungView, text), of(Difference, text), of(Story, text)
+    hangs, difference, history = of(hung.HungView, text), of(Difference, text), of(Story, text)
     swept, view = [of(SweptMachine, text)], of(status.StatusView, text)
     stacks = [Stack(seen, kind, (seen,), seen) for kind in ("driver", "worker")]
     found = Found(stacks, [of(Gap, text)], 7.5)
@@ -167,8 +167,8 @@ def outputs(text: str) -> Outputs:
         "pods": pods.render(there, lambda pod: "", 100),
         "stack": stack.render(found, stack.Style(whole=True)),
         "status": status.render(view, is_whole=True),
-        "story": story.render(told, 100),
-        "story, unknown": story.unknown(told, 100),
+        "story": story.render(history, 100),
+        "story, unknown": story.unknown(history, 100),
         "watch": watch.page(watched, 120, 99),
         "zombies": leftovers.render(swept),
     }
@@ -179,7 +179,7 @@ def outputs(text: str) -> Outputs:
         "pods": pods.to_json(there),
         "stack": stack.to_json(found),
         "status": status.to_json(view),
-        "story": story.to_json(told),
+        "story": story.to_json(history),
         "watch": watch.round_to_json(watched),
         "watch, event": watch.event_to_json(watched.events[0]),
         "zombies": leftovers.to_json(swept),

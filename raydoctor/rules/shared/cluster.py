@@ -22,7 +22,7 @@ RAY_STOP = "ray stop   # ends all clusters of this user on the machine, as root 
 
 
 def restore(setting: str, limit: float, default: float) -> Remedy:
-    """For a time limit that somebody lowered: to raise it a little would leave it below Ray's default."""
+    """For a time limit below Ray's default: raising it a little would leave it there."""
     return Remedy(
         f"Restore Ray's default of {default:g} s: the limit was lowered to {limit:g} s",
         (

@@ -71,7 +71,7 @@ def of_module(raised: Raised | None) -> Remedy | None:
         return None
     return Remedy(
         f"Pass {found[0]} to the task as an argument if the driver sets it: each worker imports {found['module']} "
-        "anew, without what the driver assigned",
+        "itself, without what the driver assigned",
         (
             paste.python(
                 "task.remote(ARGUMENTS, {constant:name})   # or set it in the task, before the first use",
