@@ -154,7 +154,11 @@ def run(  # noqa: PLR0913 - each has a default
     stats = Stats(seconds, reading.hits, len(case.events), len(rules), outside)
     state = _status(capture, case, gaps)
     course = (
-        _guarded("the timeline", gaps, lambda: timeline(case, diagnoses, since, until))
+        _guarded(
+            "the timeline",
+            gaps,
+            lambda: timeline(case, diagnoses, since, until, reading.own_records),
+        )
         if detailed
         else None
     )

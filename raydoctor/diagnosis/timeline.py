@@ -17,10 +17,17 @@ from raydoctor.cluster.pods import Pods
 from raydoctor.diagnosis import daemon_ends
 from raydoctor.model import ids
 from raydoctor.model.text import join_names, one_line, plural, short_id, size
-from raydoctor.model.timeline import Lane, MarkKind, Timeline, TimelineMark, UsageReading
+from raydoctor.model.timeline import (
+    Lane,
+    MarkKind,
+    OwnRecords,
+    Timeline,
+    TimelineMark,
+    UsageReading,
+)
 from raydoctor.model.values import CONSOLES, Diagnosis, Event
 from raydoctor.rules.shared import kernel, store
-from raydoctor.rules.shared.cluster import AGENT_FAILED
+from raydoctor.rules.shared.cluster import AGENT_FAILED, node_of_death
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
@@ -54,13 +61,23 @@ class _Draft:
     marks: list[TimelineMark] = field(default_factory=list)
     by_event: dict[int, int] = field(default_factory=dict)
     """Identity of an event -> its mark."""
+    absorbed: set[int] = field(default_factory=set)
+    """Marks that another mark of the same lane stands for."""
 
-    def mark(self, lane: str, kind: MarkKind, text: str, *events: Event, count: int = 1) -> None:
+    def mark(
+        self,
+        lane: str,
+        kind: MarkKind,
+        text: str,
+        *events: Event,
+        count: int = 1,
+        short: str = "",
+    ) -> None:
         """Add a mark at the time of the first event that has one."""
         at = next((e.at for e in events if e.at is not None), None)
         if at is not None:
             self.by_event |= {id(e): len(self.marks) for e in events}
-            self.marks.append(TimelineMark(lane, kind, text, at, count=count))
+            self.marks.append(TimelineMark(lane, kind, text, at, count=count, short=short))
 
 
 def timeline(
@@ -68,10 +85,12 @@ def timeline(
     diagnoses: Iterable[Diagnosis],
     since: float | None = None,
     until: float | None = None,
+    own_records: Mapping[str, OwnRecords] | None = None,
 ) -> Timeline:
     """The course of an incident. The diagnoses are those of this case, before redaction.
 
     `since` and `until` (epoch seconds) keep marks in that span, and all evidence of the diagnoses.
+    `own_records`: WorkerID -> when that process wrote its own logs.
     """
     draft = _Draft(case, Pods(case))
     stop = case.ledger.stops.get("gcs")
@@ -86,11 +105,14 @@ def timeline(
     _mark_restarts(draft)
     diagnoses = list(diagnoses)
     _mark_daemon_ends(draft, diagnoses)
+    _bound_processes(draft, own_records or {})
     for diagnosis in diagnoses:
         _mark_evidence(draft, diagnosis)
+    _word_exits(draft, diagnoses)
+    kept = [_of_the_living(draft, m) for n, m in enumerate(draft.marks) if n not in draft.absorbed]
     marks = tuple(
         mark
-        for mark in sorted(draft.marks, key=lambda m: (m.at, m.lane, m.kind, m.text))
+        for mark in sorted(kept, key=lambda m: (m.at, m.lane, m.kind, m.text))
         if mark.diagnoses
         or (
             (since is None or (mark.until or mark.at) >= since)
@@ -110,7 +132,7 @@ def timeline(
 def _add_nodes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
     began = {e["node"]: e.at for e in reversed(case.of("node.registered", "raylet.started"))}
-    dead = {e["node"] or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
+    dead = {node_of_death(e) or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
     for event in case.of("raylet.seen_dead"):
         if event.at is not None:
             dead.setdefault(daemon_ends.node_of_witness(case, event), event.at)
@@ -130,9 +152,6 @@ def _add_nodes(draft: _Draft) -> None:
 
 def _add_processes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
-    ends = [lane.end for lane in draft.lanes.values() if lane.kind == "node"]
-    # A driver ends with its raylet, so none outlives the last node.
-    last = None if None in ends else max((end for end in ends if end is not None), default=None)
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
@@ -140,9 +159,9 @@ def _add_processes(draft: _Draft) -> None:
         process = f" (pid {job.driver_pid})" if job.driver_pid else ""
         name = f"driver of job {ids.job_number(job.id)}{process}"
         lane = ids.driver_of_job(job.id)
-        end = job.ended if job.ended is not None else last
-        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, end)
-    for worker in dict.fromkeys((*began, *exits)):
+        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, job.ended)
+    # Up to Ray 2.50 the record of a start has no worker id, but the name of the worker's log has its pid.
+    for worker in dict.fromkeys((*began, *exits, *ledger.pids)):
         if not worker or ids.job_of_driver(worker):
             continue
         exit_, pid = exits.get(worker), ledger.pids.get(worker)
@@ -154,9 +173,63 @@ def _add_processes(draft: _Draft) -> None:
             name = f"rank {rank}: {name}"
         node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
         end = exit_.at if exit_ else None
-        if end is None and node in draft.lanes:  # no process outlives its node
-            end = draft.lanes[node].end
         draft.lanes[worker] = Lane(worker, "process", name, node, began.get(worker), end)
+
+
+def _bound_processes(draft: _Draft, own_records: Mapping[str, OwnRecords]) -> None:
+    """Begin and end each process where no record of its start or exit is known.
+
+    A process lives while it writes or is seen. Otherwise none outlives its node, and none begins before it.
+    """
+    alive = _seen_alive(draft.case)
+    started = _starts_by_pid(draft.case)
+    ends = [lane.end for lane in draft.lanes.values() if lane.kind == "node"]
+    # A driver ends with its raylet, so none outlives the last node.
+    last = None if None in ends else max((end for end in ends if end is not None), default=None)
+    for lane in [each for each in draft.lanes.values() if each.kind == "process"]:
+        own = own_records.get(lane.id)
+        node, begin, end = lane.node, lane.begin, lane.end
+        if begin is None:
+            first = own.first if own is not None else end
+            pid = str(draft.case.ledger.pids.get(lane.id))
+            found = [
+                (at, on)
+                for at, on in started.get(pid, ())
+                if node in ("", on) and (first is None or at <= first)
+            ]
+            if len({on for _, on in found}) == 1:
+                begin, node = max(found)
+        of = draft.lanes.get(node)
+        if begin is None and own is not None:
+            begin = own.first
+        if of is not None and of.begin is not None:
+            begin = of.begin if begin is None else max(begin, of.begin)
+        if end is None and own is not None and own.has_left:
+            end = own.last
+        if end is None and lane.id not in alive:
+            end = of.end if of is not None else last if ids.job_of_driver(lane.id) else None
+        if end is not None:
+            end = end if own is None else max(end, own.last)
+            begin = None if begin is None else min(begin, end)
+        draft.lanes[lane.id] = replace(lane, node=node, begin=begin, end=end)
+
+
+def _seen_alive(case: Case) -> set[str]:
+    """The processes that a live collection saw."""
+    rows = [row for row in live.rows(case, "processes") if row["state"] != "Z"]
+    return {row["worker_id"] for row in rows if row["kind"] == "worker"} | {
+        ids.driver_of_job(row["job_id"]) for row in rows if row["kind"] == "driver"
+    }
+
+
+def _starts_by_pid(case: Case) -> dict[str, list[tuple[float, str]]]:
+    """Pid -> when, and on which node, a raylet started a process of this pid without naming the worker."""
+    found: dict[str, list[tuple[float, str]]] = {}
+    for event in case.of("worker.started"):
+        if not event["worker"] and event.at is not None:
+            on = case.node_of(event.source)
+            found.setdefault(event["worker_pid"], []).append((event.at, on))
+    return found
 
 
 def _lane_of(draft: _Draft, event: Event) -> str:
@@ -200,7 +273,12 @@ def _mark_kills(draft: _Draft) -> None:
         what = names or plural(report.killed, "worker")
         node = _of_node(draft, report.node)
         text = f"Ray kills {what}, {full} in use"
+        ended = [draft.case.exit_of_process(victim.pid, node) for victim in report.victims]
+        has_own = [e is not None and e.at is not None and e.worker in draft.lanes for e in ended]
         draft.mark(node, "kill", text, report.event, *report.others, count=report.killed)
+        number = draft.by_event.get(id(report.event))
+        if number is not None and has_own and all(has_own):
+            draft.marks[number] = replace(draft.marks[number], is_repeat=True)
     for kill in kernel.kills(draft.case):
         nodes = kernel.nodes_beside(draft.case, kill.event)
         node = nodes.pop() if len(nodes) == 1 else CLUSTER
@@ -211,12 +289,13 @@ def _mark_kills(draft: _Draft) -> None:
 
 def _mark_exits(draft: _Draft) -> None:
     killed = {(kill.pid, kill.event.at) for kill in kernel.kills(draft.case)}
+    with_owner = _killed_with_owner(draft.case)
     for exit_ in draft.case.ledger.exits:
         if exit_.at is None:
             continue
         lane = exit_.worker if exit_.worker in draft.lanes else exit_.node
         lane = _of_node(draft, lane)
-        kind, text = _how(exit_)
+        kind, text = _how(exit_, exit_.worker in with_owner)
         near = (abs((at or 0) - exit_.at) for pid, at in killed if pid == exit_.pid)
         if kind == "death" and min(near, default=_SILENCE) < _SILENCE:
             kind, text = "kill", "killed by the kernel (out of memory)"
@@ -226,15 +305,25 @@ def _mark_exits(draft: _Draft) -> None:
         draft.marks.append(TimelineMark(lane, kind, text, exit_.at, count=exit_.count))
 
 
-def _how(exit_: WorkerExit) -> tuple[MarkKind, str]:
+def _killed_with_owner(case: Case) -> set[str]:
+    """The workers that their raylet killed because the process that owned their task had ended."""
+    events = case.of("worker.killed_with_owner")
+    return {e["worker"] or e["worker_a"] or e["worker_b"] for e in events}
+
+
+def _how(exit_: WorkerExit, is_with_owner: bool) -> tuple[MarkKind, str]:
+    """The kind of an exit, and what it was in plain words, with Ray's record of it behind them."""
     if exit_.expected:
         return "end", f"exits as expected ({exit_.expected})"
     if exit_.exit_type == "NODE_OUT_OF_MEMORY":
         return "kill", "killed by Ray (out of memory)"
+    said = "killed by Ray with its owner" if is_with_owner else _ENDS.get(exit_.exit_type, "exits")
     detail = one_line(exit_.detail).partition(". ")[0][:120]
-    return "death", f"exits ({exit_.exit_type})" + (f": {detail}" if detail else "")
+    return "death", f"{said}; Ray recorded {exit_.exit_type}" + (f", {detail}" if detail else "")
 
 
+_ENDS = {"SYSTEM_ERROR": "ended unexpectedly", "USER_ERROR": "ended by an exception"}
+"""Exit types of Ray in plain words."""
 _Words = Callable[[Event], tuple[MarkKind, str]]
 
 
@@ -282,12 +371,13 @@ def _mark_dead_nodes(draft: _Draft) -> None:
     """The death of each node once: the GCS, the events and other nodes record the same one."""
     by_node: dict[tuple[str, str], list[Event]] = {}
     for event in draft.case.of("node.dead"):
-        node = event["node"] or event["node_id"]
+        node = node_of_death(event) or event["node_id"]
         lane = node if node in draft.lanes else _lane_of(draft, event)
         by_node.setdefault((lane, node), []).append(event)
     for (lane, _), records in by_node.items():
         telling = next((e for e in records if e["why"] or e["reason"]), records[0])
-        draft.mark(lane, *_node_dead(telling), *records)
+        kind, text = _node_dead(telling)
+        draft.mark(lane, kind, text, *records, short="declared dead" if kind == "death" else "")
 
 
 def _mark_daemon_ends(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
@@ -298,12 +388,17 @@ def _mark_daemon_ends(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
             continue
         draft.by_event |= {id(e): len(draft.marks) for e in end.records}
         draft.marks.append(
-            TimelineMark(lane.id, "death", end.text, end.at, diagnoses=end.diagnoses)
+            TimelineMark(
+                lane.id,
+                "death",
+                end.text,
+                end.at,
+                diagnoses=end.diagnoses,
+                short="the raylet ends" if end.node else "",
+            )
         )
         last = end.at if lane.end is None else min(lane.end, end.at)
-        for each in [lane, *(p for p in draft.lanes.values() if p.node == lane.id)]:
-            if each.end in (None, lane.end):  # no process outlives its node
-                draft.lanes[each.id] = replace(each, end=last)
+        draft.lanes[lane.id] = replace(lane, end=last)
 
 
 def _mark_silences(draft: _Draft) -> None:
@@ -375,17 +470,61 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
         return
     signs.sort(key=lambda n: abs(draft.marks[n].at - (diagnosis.first_at or 0.0)))
     first = draft.marks[signs[0]]
-    drivers = {ids.driver_of_job(s.id or "") for s in diagnosis.subjects if s.kind == "job"}
-    if (lane := min(drivers & draft.lanes.keys(), default=first.lane)) != first.lane:
-        # Other processes report the end of a driver; the failure is its own.
+    if (lane := _lane_of_subject(draft, diagnosis) or first.lane) != first.lane:
+        # Other processes report the end of a driver or of an actor; the failure is its own.
         at = min(first.at, draft.lanes[lane].end or first.at)
         failed = TimelineMark(lane, "failure", diagnosis.headline, at, diagnoses=(diagnosis.id,))
         draft.marks.append(failed)
         return
-    for number in signs:
-        if abs(draft.marks[number].at - first.at) < _SAME:
-            draft.marks[number] = replace(draft.marks[number], kind="failure")
+    for number in signs[1:]:
+        mark = draft.marks[number]
+        if abs(mark.at - first.at) >= _SAME:
+            continue
+        if mark.lane == first.lane:  # the headline names all of them
+            draft.absorbed.add(number)
+        else:
+            draft.marks[number] = replace(mark, kind="failure")
     draft.marks[signs[0]] = replace(first, kind="failure", text=diagnosis.headline)
+
+
+def _lane_of_subject(draft: _Draft, diagnosis: Diagnosis) -> str:
+    """The lane of the driver or of the one actor that a diagnosis is about; empty if there is none."""
+    drivers = {ids.driver_of_job(s.id or "") for s in diagnosis.subjects if s.kind == "job"}
+    actors = [s.id or "" for s in diagnosis.subjects if s.kind == "actor"]
+    workers = draft.case.actor(actors[0]).workers[-1:] if len(actors) == 1 else []
+    return min(
+        drivers & draft.lanes.keys(), default=next((w for w in workers if w in draft.lanes), "")
+    )
+
+
+def _word_exits(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
+    """Describe each failed exit as the one diagnosis that is about it alone, with Ray's record behind."""
+    by_id = {each.id: each for each in diagnoses}
+    for exit_ in draft.case.ledger.exits:
+        number = next(
+            (draft.by_event[id(e)] for e in exit_.events if id(e) in draft.by_event), None
+        )
+        mark = None if number is None else draft.marks[number]
+        if number is None or mark is None or mark.kind != "death" or mark.lane != exit_.worker:
+            continue
+        about = by_id[mark.diagnoses[0]] if mark.diagnoses else None
+        if about is not None and about.count == 1 and _is_about(about, exit_):
+            record = mark.text.partition("; ")[2]
+            draft.marks[number] = replace(mark, text=f"{about.headline}; {record}")
+
+
+def _is_about(diagnosis: Diagnosis, exit_: WorkerExit) -> bool:
+    names = {exit_.worker, exit_.actor} - {""}
+    return any(s.id in names or s.pid == exit_.pid is not None for s in diagnosis.subjects)
+
+
+def _of_the_living(draft: _Draft, mark: TimelineMark) -> TimelineMark:
+    """What happened after the end of a process, such as with its children, is a mark of its node."""
+    lane = draft.lanes[mark.lane]
+    is_late = lane.end is not None and mark.at > lane.end + _SAME
+    if is_late and mark.kind in ("sign", "failure") and lane.node in draft.lanes:
+        return replace(mark, lane=lane.node)
+    return mark
 
 
 # ---------------------------------------------------------------- readings

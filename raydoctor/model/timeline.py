@@ -27,8 +27,9 @@ class Lane:
     node: str = ""
     """The lane of the process's node; empty if unknown."""
     begin: float | None = None
-    """Epoch seconds of its start; None if not recorded."""
+    """Epoch seconds of its start, or of the first sign of it; None if not recorded."""
     end: float | None = None
+    """Epoch seconds of its end; None if nothing shows that it ended."""
     missing: str = ""
     """Why its logs show nothing; empty if they were read."""
 
@@ -46,6 +47,10 @@ class TimelineMark:
     count: int = 1
     diagnoses: tuple[str, ...] = ()
     """Ids of the diagnoses that use it as evidence."""
+    short: str = ""
+    """A few words for a chart that has no room for the text."""
+    is_repeat: bool = False
+    """Another lane has the same event, so the chart has words for that one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,17 @@ class Timeline:
     lanes: tuple[Lane, ...] = ()
     marks: tuple[TimelineMark, ...] = ()
     readings: tuple[UsageReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRecords:
+    """When a process wrote its own log."""
+
+    first: float
+    """Epoch seconds of the first record."""
+    last: float
+    has_left: bool = False
+    """Whether it took leave of its raylet, which is how a process ends on purpose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import short_id
+from raydoctor.model.timeline import OwnRecords
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, slurm, stacks, structured
 from raydoctor.read.clock import NodeClocks, as_utc, instant
@@ -65,6 +66,8 @@ class Reading:
     hits: int
     is_complete: bool = False
     """Whether the GCS's and every raylet's log was read without a gap."""
+    own_records: Mapping[str, OwnRecords] = field(default_factory=dict)
+    """WorkerID -> when it wrote its own logs, if a chart needs it."""
 
 
 @dataclass(slots=True)
@@ -78,17 +81,19 @@ class _Read:
 
 
 def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) -> Reading:
-    """Read a capture once; `with_usage`: with readings of memory over time (`read/detail/usage.py`)."""
+    """Read a capture once; `with_usage`: with what only charts show (`read/detail`)."""
     files = capture.files
     signals = list(signals)
     own = _read(capture, signals)
     others = _readings(files, own.gaps, signals)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
+    own_records: dict[str, OwnRecords] = {}
     if with_usage:
-        from raydoctor.read.detail import usage
+        from raydoctor.read.detail import spans, usage
 
         events += usage.read(files, own.clock, own.gaps)
+        own_records = spans.read(files, own.clock)
     sources = (*capture.sources, *(source for other in others for source in other.sources))
     events, elsewhere = foreign.without_foreign(sorted(events, key=order), sources)
     dead = _dead(events)
@@ -106,7 +111,7 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     is_known = own.clock.offset("") is not None or any(other.has_zone for other in others)
     has_zone = is_known or _are_utc(events) or capture.kind == "live"
     case = Case(events, sources, names, endings, has_zone)
-    return Reading(case, tuple(gaps), hits, is_complete)
+    return Reading(case, tuple(gaps), hits, is_complete, own_records)
 
 
 def _are_utc(events: list[Event]) -> bool:

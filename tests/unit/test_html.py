@@ -393,6 +393,34 @@ def test_words_beside_a_mark_end_with_a_clause() -> None:
     }
 
 
+def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
+    text = "Actor Trainer (pid 248) died because the driver of job 1 (pid 145), which made it, was lost"
+    marks = [TimelineMark("n", "failure", text, AT), TimelineMark("n", "end", "ends", AT + 60)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    words = set(re.findall(r'<text class="word[^>]*>([^<]*)</text>', section))
+    assert words == {"Actor Trainer (pid 248) died …"}
+
+
+def test_a_period_has_no_shape_and_no_words_before_it() -> None:
+    marks = [
+        TimelineMark("n", "start", "joins", AT),
+        TimelineMark("n", "silent", "does not reply to the health checks", AT + 50, AT + 60),
+    ]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    drawn = drawing(section, "broad")
+    assert '<g class="mark silent">' in drawn
+    assert "#k-silent" not in drawn
+    assert "word before" not in drawn
+    assert 'class="period"' in drawn
+
+
+def test_a_retry_without_room_for_its_words_has_none() -> None:
+    marks = [TimelineMark("n", "restart", "train is submitted again", AT + n) for n in (0, 1, 2)]
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    words = set(re.findall(r'<text class="word[^>]*>([^<]*)</text>', section))
+    assert words == {"train is submitted again"}
+
+
 def test_marks_that_differ_share_no_count() -> None:
     marks = [TimelineMark("n", "death", f"worker {n} exits", AT, count=3) for n in range(2)]
     end = TimelineMark("n", "end", "ends", AT + 600)

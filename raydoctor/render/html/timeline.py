@@ -52,10 +52,16 @@ _NAME_LETTER = 6.4
 """Width of a letter of a lane's name."""
 _NAME_ALONE = 6.0
 """Height below the name of a lane that has no bar."""
-_LETTER, _CAPITAL = 6.1, 2.4
-"""Width of a letter beside a mark, at most, and how much wider a capital is."""
-_CLAUSE = pattern(r"(?=[,:;] | because | while | so that )|(?<=\w\.)(?= [A-Z])")
+_LETTER, _CAPITAL, _DOTS = 6.1, 2.4, 5.0
+"""Width of a letter beside a mark, at most, and how much wider a capital and `…` are."""
+_CLAUSE = pattern(r"(?=[,:] )|(?<=\w\.)(?= [A-Z])")
 """Where a text may be cut: never within a word or a number."""
+_SUBORDINATE = pattern(r"; | because | while | so that ")
+"""What follows is shown as a whole or not at all."""
+_MOST_LETTERS = 76
+"""Letters beside a mark: longer texts are cut after a clause, as the table has all of it."""
+_KINDS: Mapping[MarkKind, str] = {k: WORDS[k] for k in ("kill", "death", "silent", "spill")}
+"""Words for marks whose text does not fit, where they say more than the shape alone."""
 _NAMED = 5
 """Texts that a merged mark lists."""
 
@@ -318,8 +324,8 @@ class _Label(NamedTuple):
 
     spot: _Spot
     x: float
-    end: float
-    """Where its period ends."""
+    end: float | None
+    """Where its period ends; None for a moment."""
     words: str
     at: float
     """Where the words begin, or end if they are `before` the mark, for lack of room behind it."""
@@ -335,8 +341,11 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
     taken = layout.left - 20
     placed = []
     for spot in spots:
-        taken = min(max(spot.x, taken + 13), layout.width - 7)
-        placed.append((spot, taken))
+        if _period_end(spot, scale) is None:
+            taken = min(max(spot.x, taken + 13), layout.width - 7)
+            placed.append((spot, taken))
+        else:  # a period has no shape that could hide another one
+            placed.append((spot, spot.x))
     worded: dict[int, _Words] = {}
     for is_failure in (True, False):
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
@@ -346,8 +355,14 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
                 *placed[n], end, [w for w in worded.values() if w.text], layout.left
             )
     for n, (spot, x) in enumerate(placed):
-        end = max([x, *(scale.x(m.until) for m in spot.marks if m.until)])
-        yield _Label(spot, x, end, worded[n].text, worded[n].at, worded[n].is_before)
+        period = _period_end(spot, scale)
+        yield _Label(spot, x, period, worded[n].text, worded[n].at, worded[n].is_before)
+
+
+def _period_end(spot: _Spot, scale: Axis) -> float | None:
+    """Where the period of a spot ends; None if the spot is a moment."""
+    end = max((scale.x(mark.until) for mark in spot.marks if mark.until), default=spot.x)
+    return end if end > spot.x + 6 else None
 
 
 class _Words(NamedTuple):
@@ -361,13 +376,13 @@ class _Words(NamedTuple):
 
 
 def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words], least: float) -> _Words:
-    """The words of a mark, behind it or before it, where no others are."""
+    """The words of a mark, behind it or before it, where no others are; those of a period only behind."""
     free = max((each.end for each in others if each.begin < x - 6), default=least)
     behind = [each.begin - 8 for each in others if each.begin >= x - 6]
     most, edge = min([most, *behind]), min([x + 6, *behind])
     left = max(x - 6, free)
     after = _words(spot, most - left) if left < x + 14 else ""
-    before = _words(spot, edge - free)
+    before = "" if any(mark.until for mark in spot.marks) else _words(spot, edge - free)
     if len(before) > len(after):
         return _Words(before, edge, True, edge - _wide(before), edge + 8)
     return _Words(after, left, False, left, left + 8 + _wide(after))
@@ -387,15 +402,17 @@ def _words(spot: _Spot, room: float) -> str:
     """The whole text, its first clauses, its kind, or the count alone: whatever fits."""
     count = f"×{spot.total:,}" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
-    if spot.kind not in _GRAVE:
+    if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
         return ""
+    short = spot.marks[0].short
     if len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
-        choices = [spot.text, *(clauses + more for clauses in _clauses(said[0])), count]
+        few = (*_clauses(said[0]), *([short] if short else []))
+        choices = [spot.text, *(words + more for words in few), count]
     else:
-        kind = WORDS[spot.kind] if spot.kind != "sign" else ""
-        choices = [f"{count} {words}".strip() for words in (*_clauses(said[0]), kind, "")]
-    return _fitting(choices, room)
+        few = (*_clauses(said[0]), short or _KINDS.get(spot.kind, ""), "")
+        choices = [f"{count} {words}".strip() for words in few]
+    return _fitting([each for each in choices if len(each) <= _MOST_LETTERS] or choices[-1:], room)
 
 
 def _fitting(choices: Iterable[str], room: float) -> str:
@@ -403,14 +420,17 @@ def _fitting(choices: Iterable[str], room: float) -> str:
 
 
 def _wide(words: str) -> float:
-    return len(words) * _LETTER + sum(each.isupper() or each == "×" for each in words) * _CAPITAL
+    capitals = sum(each.isupper() or each == "×" for each in words)
+    return len(words) * _LETTER + capitals * _CAPITAL + words.count("…") * _DOTS
 
 
 def _clauses(text: str) -> Iterator[str]:
-    """The whole text, then ever fewer of its clauses, with a sign that more follows."""
-    parts = _CLAUSE.split(text)
+    """The whole text, then ever fewer of its main clauses, with a sign that more follows."""
+    main = _SUBORDINATE.split(text, 1)[0]
+    parts = _CLAUSE.split(main)
     yield text
-    yield from (f"{''.join(parts[:n])} …" for n in range(len(parts) - 1, 0, -1))
+    most = len(parts) if main != text else len(parts) - 1
+    yield from (f"{''.join(parts[:n])} …" for n in range(most, 0, -1))
 
 
 def _mark(label: _Label, y: float) -> Markup:
@@ -418,16 +438,12 @@ def _mark(label: _Label, y: float) -> Markup:
     count = f" ×{spot.total:,}" if spot.total > 1 else ""
     about = f"{spot.when} {WORDS[spot.kind]}{count}"
     style = "word before" if label.is_before else "word"
-    return mark(
-        spot.kind,
-        x,
-        y,
-        el("title", "", f"{about}: {spot.text}"),
-        el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
-        if end > x + 6
-        else Markup(),
-        join(_words_above(label.words, label.at, y, style)) if label.words else Markup(),
-    )
+    title = el("title", "", f"{about}: {spot.text}")
+    words = join(_words_above(label.words, label.at, y, style)) if label.words else Markup()
+    if end is None:
+        return mark(spot.kind, x, y, title, words)
+    period = el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
+    return el("g", f"mark {spot.kind}", title, words, period)
 
 
 def _legend(
