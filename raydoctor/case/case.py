@@ -12,6 +12,7 @@ from functools import cached_property
 from raydoctor.case import facts
 from raydoctor.case.facts import ActorInfo, Job, Ledger, WorkerExit
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import short_id
 from raydoctor.model.values import Event, Source
 
 _FOREVER = float("inf")
@@ -158,6 +159,26 @@ class Case:
         for path, node in self.ledger.raylet_files.items():
             found.setdefault(_folder(path), set()).add(node)
         return found
+
+    def address_of(self, node: str, known: str = "") -> str:
+        """A node's address, with its short id if another node has the same one.
+
+        `known`: an address from elsewhere, for a node whose start is not in the capture.
+        """
+        ips = self.ledger.node_ips
+        ip = ips.get(node) or known
+        is_shared = any(each == ip and other != node for other, each in ips.items())
+        if ip and node and is_shared:
+            return f"{ip} ({short_id(node)})"
+        return ip or short_id(node)
+
+    def node_name(self, node: str, known: str = "") -> str:
+        """`node 10.0.0.2`; of several, `head node 10.0.0.2` or `worker node 10.0.0.3`, as far as is known."""
+        registered = [event["node"] for event in self.of("node.registered")]
+        role = ""
+        if len(self.ledger.node_ips) > 1 and node in registered:
+            role = "head " if node == registered[0] else "worker "
+        return f"{role}node {self.address_of(node, known)}"
 
     def stopped_at(self, node: str = "") -> float:
         """When a node (or, without one, the first raylet or GCS) received SIGTERM; infinity if never."""

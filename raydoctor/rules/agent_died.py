@@ -206,7 +206,8 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
     errors = cluster.lost_driver_errors(case)
     local = cluster.is_drivers(case, raylet.node)
     return Finding(
-        f"The {agent.name} of node {raylet.ip} died{agent.because}, so the raylet (pid {raylet.pid}) exited and the node went down",
+        f"The {agent.name} of {case.node_name(raylet.node, raylet.ip)} died{agent.because}, so the raylet (pid {raylet.pid}) "
+        "exited and the node went down",
         (*_links(agent), *cluster.witnesses(raylet)[:2], *_seen(errors)),
         explains=(
             Entity("raylet", raylet.node),

@@ -122,7 +122,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
     daemon = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
     by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
     return Finding(
-        f"{daemon} of node {ip or evidence.short(node)} (pid {pid}) is stopped by {by}: {_effect(kind, is_dead)}",
+        f"{daemon} of {case.node_name(node, ip)} (pid {pid}) is stopped by {by}: {_effect(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
             *(Link(e, f"the raylet did not answer a health check, {e['remaining']} left") for e in checks[-1:]),
@@ -238,7 +238,8 @@ def _of_skew(case: Case, started: Event, skew: _Skew) -> Finding:
     way = "ahead of" if skew.seconds > 0 else "behind"
     late = "late" if skew.seconds > 0 else "early"
     return Finding(
-        f"The clock of node {ip} is at least {by:.0f} s {way} the head's: do not trust the order of events on different nodes",
+        f"The clock of node {case.address_of(node, ip)} is at least {by:.0f} s {way} the head's: do not trust the order of "
+        "events on different nodes",
         (
             Link(skew.there, "the GCS records the step with the head's clock"),
             Link(skew.here, f"the node records the same step {by:.1f} s too {late}"),

@@ -244,7 +244,7 @@ def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
     local = cluster.is_drivers(case, raylet.node)
     load = f" with {evidence.many(workers, 'worker')}" if workers else ""
     return Finding(
-        f"The raylet (pid {raylet.pid}) of node {raylet.ip} reached its {_number(case)} open files{load} and exited",
+        f"The raylet (pid {raylet.pid}) of {case.node_name(raylet.node, raylet.ip)} reached its {_number(case)} open files{load} and exited",
         tuple(links),
         explains=(
             Entity("raylet", raylet.node),

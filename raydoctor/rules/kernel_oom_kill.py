@@ -217,7 +217,7 @@ def _raylet(case: Case, kill: Kill) -> _Victim | None:
         entity = Entity("daemon", f"{ip}/{started.pid}")
         name = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
         how = "the pid is the same" if kill.pid == started.pid else f"its name is {kill.comm}"
-        return _Victim(kill, f"{name} of node {ip}", how, None, (entity,))
+        return _Victim(kill, f"{name} of {case.node_name(node, ip)}", how, None, (entity,))
     return None
 
 

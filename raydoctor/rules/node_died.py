@@ -191,8 +191,9 @@ def _finding(case: Case, death: _Death) -> Finding:
     with_it = [evidence.many(evidence.deaths(exits), "worker")] if exits else []
     with_it += [f"{lost} task or actor call{'s' if lost != 1 else ''}"] if lost else []
     were = "was" if evidence.deaths(exits) + lost == 1 else "were"
+    name = case.node_name(death.node, ip)
     return Finding(
-        f"Node {ip or evidence.short(death.node)} {_how(case, death, checks)}"
+        f"{name[:1].upper()}{name[1:]} {_how(case, death, checks)}"
         + (f", and {' and '.join(with_it)} {were} lost with it" if with_it else ""),
         tuple(
             links or [Link(e, "a driver lost work that ran on the node") for e in exceptions[:1]]

@@ -362,7 +362,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
     links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
     how = _how(raylet)
     return Finding(
-        f"The raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
+        f"The raylet (pid {raylet.pid}) of {case.node_name(raylet.node, raylet.ip)} {how}",
         tuple(links),
         explains=(Entity("raylet", raylet.node), *lost_jobs(case, raylet)),
         caused_by=(
@@ -400,7 +400,7 @@ def _kernel(raylet: DeadRaylet) -> Gap:
 
 
 def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
-    where = raylet.ip if raylet else "the node"
+    where = case.node_name(raylet.node, raylet.ip) if raylet else "the node"
     return (
         Remedy(
             f"Find what killed the raylet on {where}",

@@ -386,7 +386,8 @@ def _reports(case: Case, node: str) -> Iterator[Event]:
 def _of_raylet(case: Case, raylet: DeadRaylet, words: list[Event]) -> Finding:
     errors = cluster.lost_driver_errors(case)
     return Finding(
-        f"The raylet (pid {raylet.pid}) of node {raylet.ip} died because the system refused another thread{_number(case)}",
+        f"The raylet (pid {raylet.pid}) of {case.node_name(raylet.node, raylet.ip)} died because the system refused another "
+        f"thread{_number(case)}",
         (
             Link(
                 words[0], "the system refused the raylet a thread, and the uncaught error ended it"
