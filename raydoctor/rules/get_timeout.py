@@ -174,7 +174,8 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
         if running:
             pids = evidence.join_names(f"pid {h.pid}" for h in running)
             shows = f"{called(wait.function)} was running in the raylet's last state dump ({pids})"
-            return f"the task was still running ({pids})", [Link(state, shows)], True
+            link = Link(waiting.at_holder(state, running[0]), shows)
+            return f"the task was still running ({pids})", [link], True
     for state in waiting.queued_at_the_end(case):
         queue = waiting.queue(state)
         none_left = waiting.used_up(state)
@@ -186,13 +187,17 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
         one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
         shows = f"{one} in the raylet's last state dump"
         if holders:
-            link = Link(state, f"{shows}, behind {holders}")
+            link = Link(waiting.at_queue(state), f"{shows}, behind {holders}")
             return f"{one}, and {holders} held the resources", [link], False
         if none_left:
             free = evidence.join_names(
                 (resources.share(name, 0, total) for name, total in none_left.items()), 3
             )
-            return f"{one}, and the node had {free} free", [Link(state, shows)], False
+            return (
+                f"{one}, and the node had {free} free",
+                [Link(waiting.at_queue(state), shows)],
+                False,
+            )
     return "", [], False
 
 

@@ -101,14 +101,13 @@ def _holds_much(process: RayProcess, memory: float) -> bool:
 
 def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) -> Finding:
     by_size = sorted(left, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
-    starters = " or ".join(dict.fromkeys(p.outlived for p in by_size))
     much = any(p.gpus for p in left) or bool(
         memory and sum(p.memory for p in left) > _MUCH * memory
     )
     them = "it" if len(left) == 1 else "them"
     holds = "holds" if len(left) == 1 else "hold"
     return Finding(
-        f"{evidence.many(len(left), 'process', 'processes')} outlived the {starters} that started {them}, "
+        f"{_what(by_size)} outlived {_starters(case, by_size)} that started {them}, "
         f"and still {holds} {_holdings(by_size)}: {_names(by_size)}",
         tuple(link for p in by_size[:3] for link in _links(case, p)),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in left),
@@ -124,13 +123,33 @@ def _finding(case: Case, label: str, left: Sequence[RayProcess], memory: float) 
 
 
 def _names(processes: Sequence[RayProcess]) -> str:
-    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids, and the least and the greatest age."""
-    names = [p.named for p in processes]
-    if len(names) > 1:
-        names = [f"pid {p.pid}" for p in processes]
-    by_age = sorted(processes, key=lambda p: -(tables.number(p.event, "started_at") or 0.0))
-    ages = dict.fromkeys((by_age[0].age, by_age[-1].age))
-    return f"{evidence.join_names(names)}, running for {' to '.join(ages)}"
+    """`pid 812 (sleep 60), running for 30 s`; of several processes only the pids."""
+    if len(processes) > 1:
+        return f"pids {evidence.join_names(str(p.pid) for p in processes)}"
+    return f"{processes[0].named}, running for {processes[0].age}"
+
+
+def _what(processes: Sequence[RayProcess]) -> str:
+    """`1 process`; of several also what they run, `2 processes (python -m http.server)`."""
+    count = evidence.many(len(processes), "process", "processes")
+    programs = evidence.join_names(dict.fromkeys(p.program for p in processes), 2)
+    return f"{count} ({programs})" if len(processes) > 1 else count
+
+
+def _starters(case: Case, processes: Sequence[RayProcess]) -> str:
+    """`the worker`, `the workers of serve()`, `the raylets or tasks`: what the processes outlived."""
+    keys = {"worker": "worker_id", "raylet": "raylet_pid"}
+    ids = {(p.outlived, p.event[keys.get(p.outlived, "")]) for p in processes}
+    is_one = len(processes) == 1 or (len(ids) == 1 and all(id_ for _, id_ in ids))
+    kinds = " or ".join(
+        f"{kind}{'' if is_one else 's'}" for kind in sorted({kind for kind, _ in ids})
+    )
+    exits = [case.exit_of(id_) for kind, id_ in sorted(ids) if kind == "worker" and id_]
+    ran = dict.fromkeys(exit_.called for exit_ in exits if exit_ and exit_.called)
+    of = (
+        f" of {evidence.join_names(ran)}" if ran and {kind for kind, _ in ids} == {"worker"} else ""
+    )
+    return f"the {kinds}{of}"
 
 
 def _holdings(processes: Sequence[RayProcess]) -> str:
@@ -152,7 +171,8 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
         orphaned = f"its raylet{raylet} has ended"
     else:
         orphaned = "every worker that could have started it is idle: the task has ended"
-    yield Link(row, f"{process.named} of user {row['user']!r} is still running, but {orphaned}")
+    running = f"has been running for {process.age}" if process.age else "is still running"
+    yield Link(row, f"{process.named} of user {row['user']!r} {running}, but {orphaned}")
     for share in process.gpus:
         yield Link(share.event, f"it holds {share.summary}")
     exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
@@ -259,6 +279,44 @@ EXAMPLES: tuple[Example, ...] = (
         "a child in its own session after its worker was killed",
         live.machine(_LEFT),
         says=("1 process outlived", "pid 3003 (sleep 3003), running for", "kill 3003", "10.0 MiB"),
+    ),
+    Example(
+        "two servers of workers that ran one task, and only Ray's record of their exits names it",
+        {
+            **live.machine(
+                live.process(
+                    500, "child", f"/opt/venv/bin/{_SERVER}", outlived="worker", worker_id="ab" * 28
+                ),
+                live.process(
+                    501, "child", f"/opt/venv/bin/{_SERVER}", outlived="worker", worker_id="cd" * 28
+                ),
+            ),
+            **{
+                f"logs/worker-{worker * 28}-01000000-{pid}.out": ":task_name:serve\n"
+                for worker, pid in (("ab", 88), ("cd", 89))
+            },
+            "logs/gcs_server.out": "".join(
+                f"[2026-11-21 07:34:50,741 I 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+                f"{worker * 28}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = INTENDED_USER_EXIT, exit_detail = a\n"
+                for worker in ("ab", "cd")
+            ),
+        },
+        says=(
+            "2 processes (python -m my_server --port 8000) outlived the workers of serve()",
+            "pids 500 and 501",
+        ),
+    ),
+    Example(
+        "two children of one worker that was killed",
+        live.machine(
+            {
+                **_LEFT,
+                "pid": 3004,
+                "title": "tail -f /var/log/a-very-long-name/of-a-log/that-a-task-watches.log",
+            },
+            _LEFT,
+        ),
+        says=("(sleep 3003 and tail -f …) outlived the worker that started them",),
     ),
     Example(
         "a child of another cluster on the machine, whose raylet runs",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -404,10 +404,21 @@ def holders(case: Case) -> tuple[list[DumpedHolder], Event | None]:
 
 def at_holder(state: Event, holder: DumpedHolder) -> Event:
     """The dump at the line of a holder, which a report quotes."""
+    return _at_row(
+        state, lambda row: (m := _HOLDER.search(row)) is not None and int(m["pid"]) == holder.pid
+    )
+
+
+def at_queue(state: Event) -> Event:
+    """The dump at the line with the length of its queue, which a report quotes."""
+    return _at_row(
+        state, lambda row: row.lower().startswith(("grant queue length:", "dispatch queue length:"))
+    )
+
+
+def _at_row(state: Event, is_it: Callable[[str], bool]) -> Event:
     rows = state.message.split("\n")
-    seen = ((n, _HOLDER.search(row)) for n, row in enumerate(rows))
-    found = (n for n, match in seen if match and int(match["pid"]) == holder.pid)
-    number = next(found, 0)
+    number = next((n for n, row in enumerate(rows) if is_it(row)), 0)
     text = "\n".join(row.strip() for row in rows[number:])
     return replace(state, line=state.line + number, text=text, message=text)
 

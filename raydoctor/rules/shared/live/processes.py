@@ -17,6 +17,8 @@ from raydoctor.model.values import Event, Remedy
 from raydoctor.rules.shared.live import examples as sample
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_PROGRAM = 40
+"""Letters of a command in a headline."""
 
 
 class GpuShare(NamedTuple):
@@ -54,6 +56,15 @@ class RayProcess(NamedTuple):
     def named(self) -> str:
         """`pid 812 (sleep 3001)`."""
         return f"pid {self.pid} ({self.title[:60]}{'…' if len(self.title) > 60 else ''})"
+
+    @property
+    def program(self) -> str:
+        """`python -m http.server 8000`: its command without the folder of the program, cut after a word."""
+        path, _, arguments = self.title.partition(" ")
+        whole = f"{path.rpartition('/')[2]} {arguments}".strip()
+        if len(whole) <= _PROGRAM:
+            return whole
+        return f"{whole[:_PROGRAM].rpartition(' ')[0] or whole[:_PROGRAM]} …"
 
     @property
     def age(self) -> str:
