@@ -34,7 +34,7 @@ class DaemonEnd(NamedTuple):
 def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
     """The ends that no SIGTERM explains: of the GCS, then of each raylet."""
     found = list(diagnoses)
-    yield from filter(None, (_gcs(case, each) for each in found if each.rule == _GCS_RULE))
+    yield from filter(None, (_gcs(each) for each in found if each.rule == _GCS_RULE))
     dead = {raylet.node: raylet for raylet in dead_raylets(case)}
     lost = evidence.grouped(case.of("raylet.seen_dead"), lambda e: node_of_witness(case, e))
     for started in case.of("raylet.started"):
@@ -85,21 +85,10 @@ def _reason(own: Event) -> str:
     return "exits because its agent died" if own.kind == AGENT_FAILED.kind else fatal_reason(own)
 
 
-def _gcs(case: Case, diagnosis: Diagnosis) -> DaemonEnd | None:
-    own = diagnosis.chain[0].event
-    if own.source.role in GCS and (own.level == "C" or own["signal"]) and own.at is not None:
-        return DaemonEnd("", own.at, f"The GCS {fatal_reason(own)}", (own,), (diagnosis.id,))
-    last = max(
-        (e.at for e in case.events if e.source.role in GCS and e.at is not None),
-        default=float("-inf"),
-    )
-    links = [link.event for link in diagnosis.chain if link.event.source.role not in GCS]
-    signs = [*case.of("gcs.stream_lost"), *links]
-    times = [e.at - _waited(e) for e in signs if e.at is not None]
-    at = min((max(each, last) for each in times if each >= last - 1), default=None)
-    return None if at is None else DaemonEnd("", at, "The GCS has ended", (), (diagnosis.id,))
-
-
-def _waited(event: Event) -> float:
-    """How long a process had waited for the GCS when it reported the loss."""
-    return float(event["seconds"] or 0) if event.kind in ("gcs.lost", "gcs.away") else 0.0
+def _gcs(diagnosis: Diagnosis) -> DaemonEnd | None:
+    own, at = diagnosis.chain[0].event, diagnosis.first_at
+    if at is None:
+        return None
+    if own.source.role in GCS and (own.level == "C" or own["signal"]):
+        return DaemonEnd("", at, f"The GCS {fatal_reason(own)}", (own,), (diagnosis.id,))
+    return DaemonEnd("", at, "The GCS has ended", (), (diagnosis.id,))

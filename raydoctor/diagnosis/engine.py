@@ -87,7 +87,8 @@ class _Candidate:
         begun = _preceding(self.rule)
         events = [link.event for link in self.finding.chain if link.event.at is not None]
         failed = [event for event in events if event.kind not in begun]
-        return [event.at for event in failed or events if event.at is not None]
+        happened = [] if self.finding.at is None else [self.finding.at]
+        return happened + [event.at for event in failed or events if event.at is not None]
 
     @property
     def all_times(self) -> list[float]:
@@ -478,7 +479,7 @@ def _diagnosis(
         subjects=finding.subjects,
         gaps=tuple(g for g in finding.gaps if not (candidate.parent and g.about == "cause")),
         consequences=tuple(names[id(child)] for child in candidate.children),
-        first_at=min(candidate.times, default=None),
+        first_at=min(candidate.times, default=None) if finding.at is None else finding.at,
         last_at=max(candidate.all_times, default=None),
     )
 

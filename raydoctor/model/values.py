@@ -165,6 +165,9 @@ class Finding:
     covers: tuple[Event, ...] = ()
     """Further events that belong to this incident and need no link of their own."""
     gaps: tuple[Gap, ...] = ()
+    at: float | None = None
+    """Epoch seconds at which it happened, where its evidence only shows when others noticed it. None: at the
+    first evidence of it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +186,16 @@ class Diagnosis:
     gaps: tuple[Gap, ...] = ()
     consequences: tuple[str, ...] = ()
     first_at: float | None = None
+    """Epoch seconds: when it happened, or the first evidence of it."""
     last_at: float | None = None
+
+    @property
+    def noticed_at(self) -> float | None:
+        """The time of its first evidence, if that is later than what it is about; otherwise None."""
+        times = [link.event.at for link in self.chain if link.event.at is not None]
+        if self.first_at is None or self.first_at in times:
+            return None
+        return min((at for at in times if at >= self.first_at + 1), default=None)
 
     def __repr__(self) -> str:
         """One line, for a prompt."""

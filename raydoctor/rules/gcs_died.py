@@ -28,7 +28,7 @@ the last two:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -49,6 +49,7 @@ from raydoctor.rules.shared.cluster import (
     REDIS_FAILED,
     fatal_reason,
     fatal_records,
+    gcs_ended_at,
     gcs_killed_before_stop,
     gcs_lived_on,
     is_of_gcs,
@@ -167,9 +168,10 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
         if end.logged
         else []
     )
+    chain = (*_chain(end, has_log, case), *_now(end.missing))
     return Finding(
         _headline(end, has_log),
-        (*_chain(end, has_log, case), *_now(end.missing)),
+        chain,
         explains=(
             Entity("gcs", "gcs"),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -181,7 +183,16 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
         remedies=_of_record(end.last_records[0]) if end.last_records else _remedies(),
         covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),
         gaps=_gaps(case, has_log, bool(end.last_records or end.redis)),
+        at=_ended_at(case, end, chain),
     )
+
+
+def _ended_at(case: Case, end: _GcsEnd, chain: Sequence[Link]) -> float | None:
+    """When it ended; None if its own records show that, or nothing does."""
+    if end.last_records or end.redis:
+        return None
+    others = [link.event for link in chain if link.event.source.role not in GCS]
+    return gcs_ended_at(case, others)
 
 
 def _crash_records(case: Case) -> list[Event]:

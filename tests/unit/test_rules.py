@@ -20,6 +20,8 @@ from raydoctor.cli import names
 from raydoctor.diagnosis import rulecheck, unexplained
 from raydoctor.model import entities, paste
 from raydoctor.model.values import Remedy, Report
+from raydoctor.render import page
+from raydoctor.render import report as render_report
 from tests.helpers.examples import CATALOGUE, run_of
 
 SHARED = {*signals.FACTS, *unexplained.signals(())}
@@ -117,7 +119,6 @@ def test_a_console_alone_rules_no_cause_out(example: Example) -> None:
     [
         ("raylet-died", "SIGKILL: its log ends", "raylet.seen_dead"),
         ("raylet-died", "killed a moment ago", "live.daemons"),
-        ("gcs-died", "the GCS was killed: its log ends", "gcs.lost"),
         ("driver-vanished", "the driver's output breaks off", "raylet.seen_dead"),
         ("object-store-full", "spilling is off and the disk", "store.fallback_failed"),
         ("gcs-unreachable", "a driver connects to a cluster", "gcs.no_answer"),
@@ -131,6 +132,28 @@ def test_a_diagnosis_is_dated_by_its_failure(name: str, title: str, first: str) 
     report, _ = run_of(example)
     found = next(each for each in report.diagnoses if each.rule == name)
     assert first in {e.event.kind for e in found.chain if e.event.at == found.first_at}
+
+
+@pytest.mark.parametrize(
+    ("title", "waited"),
+    [
+        ("the GCS was killed: its log ends, and the raylet loses it", 60),
+        ("the GCS was killed, and its node was stopped", 0),
+        ("a pasted crash report that only its frames identify", 0),
+    ],
+)
+def test_the_end_of_a_gcs_is_dated_before_others_waited_for_it(title: str, waited: int) -> None:
+    rule = next(rule for rule in CATALOGUE.rules if rule.name == "gcs-died")
+    example = next(example for example in rule.examples if example.title.startswith(title))
+    report, _ = run_of(example)
+    (found,) = report.roots
+    if waited:
+        assert found.first_at is not None
+        assert found.noticed_at == pytest.approx(found.first_at + waited)
+        shown = page.plain(render_report.render(report))
+        assert re.search(r"gcs-died  2026-11-21 \d\d:41:11, noticed \d\d:42:11", shown)
+    else:
+        assert found.noticed_at is None
 
 
 def test_names_are_unique() -> None:

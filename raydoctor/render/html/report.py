@@ -179,7 +179,8 @@ def _of(report: Report) -> str:
 
 def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
     badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
-    said = [el("span", "dim", each) for each in (count, after) if each]
+    noticed = f"noticed {_text.moment(root.noticed_at, '%H:%M:%S')}" if root.noticed_at else ""
+    said = [el("span", "dim", each) for each in (noticed, count, after) if each]
     rest = filter(None, (_rule(root), when, *said))
     return el("p", "", badge, " ", join(rest, " · "))
 

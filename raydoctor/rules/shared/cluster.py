@@ -450,5 +450,22 @@ def gcs_killed_before_stop(case: Case) -> Event | None:
     return None
 
 
+def gcs_ended_at(case: Case, signs: Iterable[Event]) -> float | None:
+    """When a GCS without a last word ended: before others had waited for it, and after its own last record.
+
+    `signs`: records of others that had no GCS; broken connections to it are signs as well.
+    """
+    wrote = (e.at for e in case.events if e.source.role in GCS and e.at is not None)
+    last = max(wrote, default=float("-inf"))
+    noticed = [e for e in (*case.of("gcs.stream_lost"), *signs) if e.at is not None]
+    times = [(e.at or 0.0) - _waited(e) for e in noticed]
+    return min((max(each, last) for each in times if each >= last - 1), default=None)
+
+
+def _waited(event: Event) -> float:
+    """How long a process had waited for the GCS when it reported the loss."""
+    return float(event["seconds"] or 0) if event.kind in ("gcs.lost", "gcs.away") else 0.0
+
+
 def _same_place(one: Event, other: Event) -> bool:
     return one.source.node == other.source.node
