@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.signals import GCS
+from raydoctor.case.signals import GCS, TRACEBACKS
 from raydoctor.diagnosis import callers
 from raydoctor.model import ids, text
-from raydoctor.model.values import Event, Gap
+from raydoctor.model.values import CONSOLES, Event, Gap
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.waiting import TERMINATED
 
@@ -35,27 +35,38 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         )
     )
     unfinished = f" while {_tasks(case, left)} had not finished" if left else ""
-    unknown = "whether it would have ended by itself is not in the logs"
+    unknown = "whether it would have ended by itself"
     if interrupted:
         frame = callers.caller(case, interrupted[-1])
         where = f" {callers.at(frame)}" if frame else ""
         ended = f"Ctrl-C (KeyboardInterrupt) ended the program{where}{unfinished}"
-        yield _gap(interrupted[-1], f"{ended}; {unknown}", about="driver")
+        yield _gap(interrupted[-1], unknown, ended, about="driver")
     elif terminated:
         ended = f"SIGTERM, for example of a time limit, ended the program{unfinished}"
-        yield _gap(terminated[-1], f"{ended}; {unknown}")
+        yield _gap(terminated[-1], unknown, ended)
     elif left:
         ended = f"the driver ended{unfinished}"
-        yield _gap(left[-1], f"{ended}; whether it gave up waiting is not in the logs")
+        ended += ", and its output shows no error" if _prints_no_error(case) else ""
+        yield _gap(left[-1], "whether the driver gave up waiting", ended)
     else:
         for end in [e for e in case.endings.values() if e["gave_up"]][:1]:
             said = text.cut(text.one_line(end.text.rpartition("\n")[2]), _LONGEST)
-            yield _gap(end, f"the program ended with a line that may report a failure: {said}")
+            ended = f"the program ended with a line that may report a failure: {said}"
+            yield _gap(end, "whether the program failed", ended)
 
 
-def _gap(event: Event, why: str, about: str = "end") -> Gap:
-    where = f"{event.source.path}:{event.line}"
-    return Gap(where, why, "Next time, before it ends: raydoctor hung", about=about)
+def _gap(event: Event, unknown: str, ended: str, about: str = "end") -> Gap:
+    where = f"{event.source.path}:{event.source.line(event.line)}"
+    why = f"{ended}; the logs do not show more ({where})"
+    hint = "Next time, before it ends: raydoctor hung"
+    return Gap(unknown, why, hint, about=about, is_observation=True)
+
+
+def _prints_no_error(case: Case) -> bool:
+    """Whether the output of a driver is in the capture, and shows no exception."""
+    kinds = (*TRACEBACKS, "driver.exception")
+    is_shown = any(s.role in CONSOLES and s.size for s in case.sources)
+    return is_shown and not any(e.source.role in CONSOLES for e in case.of(*kinds))
 
 
 def _left_running(case: Case) -> list[Event]:

@@ -202,16 +202,18 @@ def _early_waits(case: Case) -> Iterator[Gap]:
     for each, behind in hangs.polling(case)[:1]:
         yield Gap(
             "whether the poll ends",
-            f"{each.work.label} {each.summary}, and {behind} of the same actor is queued behind it. "
-            "It never ends if it checks for what that call would set",
+            f"{each.work.label} {each.summary}, and {behind} of the same actor is queued behind it; "
+            "it never ends if it checks for what that call would set",
             "If so, poll in the caller, or make the methods of the actor async.",
+            is_observation=True,
         )
     for each in hangs.early_waits(case)[:1]:
         pid = "" if each.work.pid is None else f" (pid {each.work.pid})"
         yield Gap(
             "whether the wait is a hang",
-            f"it has lasted less than a minute: {each.work.called}{pid} {each.summary}",
+            f"{each.work.called}{pid} {each.summary}; this has lasted less than a minute",
             "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
+            is_observation=True,
         )
 
 

@@ -41,6 +41,8 @@ _LINKS = 5
 _REMEDIES = 3
 _STEPS = 6
 _SYMPTOMS = 10
+_GIST = 200
+"""Letters of missing evidence in the verdict."""
 _GAPS = 6
 
 _KINDS = {"pg": "placement group", "gcs": "GCS"}
@@ -283,12 +285,12 @@ def _branch(view: _View, group: list[Diagnosis], width: int, seen: set[str]) -> 
     return page + _branches(view, first, width, seen)
 
 
-def _named(first: Line, name: str) -> Line:
-    """The branch's first line with its rule's name set off."""
+def _named(first: Line, name: str, style: str = "rule") -> Line:
+    """A first line with the name that it begins with set off."""
     text = "".join(span.text for span in first)
     if not text.startswith(name):
         return first
-    return line((name, "rule"), "  ", text[len(name) :].lstrip())
+    return line((name, style), "  ", text[len(name) :].lstrip())
 
 
 def _own_link(view: _View, diagnosis: Diagnosis) -> Link:
@@ -422,7 +424,8 @@ def _verdict(view: _View) -> Page:
     if view.report.diagnoses:
         return []
     state, style, sentence = verdict(view.report)
-    return [line((state, style), f"  {sentence}"), ()]
+    head, *rest = paragraph(f"{state}  {sentence}", view.width, hang=2)
+    return [_named(head, state, style), *rest, ()]
 
 
 def verdict(report: Report) -> tuple[str, str, str]:
@@ -437,7 +440,16 @@ def verdict(report: Report) -> tuple[str, str, str]:
         return "NOTHING RECOGNIZED", "warning", sentence
     if report.complete:
         return "NOTHING FOUND", "ok", "All required evidence was read, and it shows no failure."
-    return "NOTHING FOUND", "warning", "Inconclusive: some evidence is missing, see below."
+    return "NOTHING FOUND", "warning", f"Inconclusive: {_first_gap(report)}"
+
+
+def _first_gap(report: Report) -> str:
+    """The gap that matters most, and how many more there are."""
+    needed = [gap for gap in report.gaps if not gap.optional]
+    first = next((gap for gap in needed if gap.is_observation), needed[0])
+    said = _text.cut(_text.one_line(first.gist), _GIST)
+    more = _text.plural(len(needed) - 1, "more gap")
+    return f"{said}, and {more}, see below" if len(needed) > 1 else said
 
 
 def _status(view: _View) -> Page:

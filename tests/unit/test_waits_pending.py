@@ -201,7 +201,7 @@ def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> No
     assert [(gap.what, gap.why) for gap in found.gaps if "hang" in gap.what] == [
         (
             "whether the wait is a hang",
-            "it has lasted less than a minute: consume() (pid 801) waits for a lock in consume() (train.py:25)",
+            "consume() (pid 801) waits for a lock in consume() (train.py:25); this has lasted less than a minute",
         )
     ]
 

@@ -58,6 +58,8 @@ def render(report: Report) -> str:
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     is_one, unlisted = len(roots) == 1, unlisted_gaps(report)
     charts = list(_charts(report))
+    missing = section("gaps", gaps_title(unlisted), gaps(unlisted))
+    is_verdict = not report.roots and not report.complete
     evidence = [
         section(
             "findings", "Evidence" if is_one else "Evidence and fixes", *_shortened(page), *findings
@@ -69,9 +71,10 @@ def render(report: Report) -> str:
         section(
             "causes", _below_title(page, roots[0]) if is_one else "Incidents", _tree(page, roots)
         ),
+        missing if is_verdict else None,
         *([*charts, *evidence] if timeline.has_signs(report.timeline) else [*evidence, *charts]),
         section("unexplained", "Errors that no rule explains", _symptoms(report)),
-        section("gaps", gaps_title(unlisted), gaps(unlisted)),
+        None if is_verdict else missing,
     ]
     if report.status is not None:
         shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
