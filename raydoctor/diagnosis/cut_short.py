@@ -58,7 +58,7 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
 def _gap(event: Event, unknown: str, ended: str, about: str = "end") -> Gap:
     where = f"{event.source.path}:{event.source.line(event.line)}"
     why = f"{ended}; the logs do not show more ({where})"
-    hint = "Next time, before it ends: raydoctor hung"
+    hint = "raydoctor hung   # next time, before it ends"
     return Gap(unknown, why, hint, about=about, is_observation=True)
 
 

@@ -476,7 +476,11 @@ def _not_seen(view: _View) -> Page:
 
 def gaps_title(gaps: Iterable[Gap]) -> str:
     """The heading of missing evidence, which says whether the result needs it."""
-    return "Not collected (optional)" if all(gap.optional for gap in gaps) else "Missing evidence"
+    needed = [gap for gap in gaps if not gap.optional]
+    if not needed:
+        return "Not collected (optional)"
+    is_open = all(gap.is_observation for gap in needed)
+    return "What the logs leave open" if is_open else "Missing evidence"
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:

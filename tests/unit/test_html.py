@@ -125,6 +125,17 @@ def test_each_text_colour_is_readable_on_each_ground(scheme: str, number: int) -
     assert {pair: value for pair, value in found.items() if value < _READABLE} == {}, scheme
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_a_bar_is_seen_on_its_ground(number: int) -> None:
+    style = document._asset("style.css")
+    roots = [
+        dict(re.findall(r"--(\w+):(#\w+)", each)) for each in re.findall(r":root\{([^}]*)\}", style)
+    ]
+    colours = roots[0] | roots[number]
+    assert contrast(colours["bar"], colours["card"]) >= 2
+    assert re.search(r"\.bar\{stroke:var\(--bar\)", style)
+
+
 def test_each_colour_of_a_notebook_is_readable_on_its_own_ground() -> None:
     made = fragment.render([line(("text", style)) for style in fragment._STYLES])
     assert re.match(r'<pre style="[^"]*background:#fff"', made)
@@ -373,7 +384,7 @@ def test_a_mark_at_the_right_edge_has_its_words_before_it() -> None:
     marks = [TimelineMark("n", "start", "joins", AT), TimelineMark("n", "kill", words, AT + 20)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     assert re.search(
-        rf'class="word before" x="10\d\d[^"]*" y="46">{re.escape(words)}</text>', section
+        rf'class="word before" x="10\d\d[^"]*" y="46"[^>]*>{re.escape(words)}</text>', section
     )
 
 

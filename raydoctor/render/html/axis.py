@@ -24,6 +24,11 @@ class Layout(NamedTuple):
     """Times on the axis, at most about."""
 
     @property
+    def unstyled(self) -> str:
+        """How it is displayed where a viewer blocks the style: only the broad one is."""
+        return "" if self.has_margin else "none"
+
+    @property
     def has_margin(self) -> bool:
         """Whether names are beside their bars."""
         return self.left > 100

@@ -132,9 +132,9 @@ def _drawn(
             "viewBox": f"0 0 {layout.width:.0f} {_HEIGHT + 8:.0f}",
             "role": "img",
             "aria-labelledby": title,
+            "display": layout.unstyled,
         },
         scale.draw(_HEIGHT),
-        *_limits(inside[-1], y, layout),
         *_line(inside, scale, y),
         *(
             mark(
@@ -144,6 +144,7 @@ def _drawn(
             for m in kills
             if scale.begin <= m.at <= scale.end
         ),
+        *_limits(inside[-1], y, layout),
     )  # fmt: skip
 
 

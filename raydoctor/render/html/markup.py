@@ -20,6 +20,8 @@ class Markup(str):
 
 Child = str | Markup | None
 _LONG_WORD = 24
+_FLOOR = {"svg": ' fill="none" stroke="#555"', "text": ' fill="#222" stroke="none"'}
+"""How drawings look where a viewer blocks the style of the page, which has precedence."""
 _VOID = ("meta", "link", "input", "br", "hr")
 
 
@@ -36,7 +38,7 @@ def el(name: str, attributes: dict[str, str | float | bool] | str = "", *childre
     )
     if name in _VOID:
         return Markup(f"<{name}{head}>")
-    return Markup(f"<{name}{head}>{join(children)}</{name}>")
+    return Markup(f"<{name}{head}{_FLOOR.get(name, '')}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[Child], between: str = "") -> Markup:

@@ -33,6 +33,8 @@ _FAR = 30
 """Letters by which a comment moves to be below others."""
 _LONG_WORD = 40
 """Letters of a word within which an excerpt may be cut."""
+_OTHERS = "clusters"
+"""What gaps about other clusters on the machine are about; the result has them."""
 _ROOM = 800_000
 """Characters of records and consequences on a page; those beyond have their headlines and places only."""
 
@@ -56,7 +58,8 @@ def render(report: Report) -> str:
     roots = report.roots or report.diagnoses
     page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
-    is_one, unlisted = len(roots) == 1, unlisted_gaps(report)
+    is_one = len(roots) == 1
+    unlisted = [gap for gap in unlisted_gaps(report) if gap.about != _OTHERS]
     charts = list(_charts(report))
     missing = section("gaps", gaps_title(unlisted), gaps(unlisted))
     is_verdict = not report.roots and not report.complete
@@ -99,7 +102,7 @@ def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
 
 _MEANINGS = {
     "critical": "The whole cluster or job is down, or cannot start.",
-    "error": "Work failed, and the rest of the cluster runs on.",
+    "error": "Work failed, or a part of a machine cannot be used. The rest of the cluster runs on.",
     "warning": "Work is slow or at risk, or was repeated.",
     "info": "Nothing failed.",
     "disruptive": "The fix interrupts work that is running.",
@@ -151,7 +154,7 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         words = el("p", "", _badge(style, state))
         said = sentence.replace("errors above", "errors below")
         read = el("p", "dim", markdown.read(report)[1])
-        return el("div", f"verdict {style}", words, el("h1", "", said), read)
+        return el("div", f"verdict {style}", words, el("h1", "", said), read, *_others(report))
     root = roots[0]
     more = len(roots) - 1
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
@@ -161,7 +164,16 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         el("h1", "", root.headline),
         remedies(root.remedies, _SHOWN),
         el("p", "dim", others) if others else None,
+        *_others(report),
     )  # fmt: skip
+
+
+def _others(report: Report) -> Iterator[Markup]:
+    """Other clusters on the machine: who looks at the wrong one needs nothing else."""
+    for gap in report.gaps:
+        if gap.about == _OTHERS:
+            what = f"{gap.what[:1].upper()}{gap.what[1:]} {gap.why}."
+            yield el("div", "", el("p", "dim", what), *_hint(gap))
 
 
 def _of(report: Report) -> str:
@@ -260,10 +272,15 @@ def _below_in_tree(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Marku
 
 
 def _below(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Diagnosis]:
-    """The consequences that the page does not have yet; those that are part of the same event first."""
+    """The consequences that the page does not have yet, in the order of time."""
     found = [i for i in dict.fromkeys(parent.consequences) if i in page.by_id and i not in seen]
     seen.update(found)
-    return sorted((page.by_id[i] for i in found), key=lambda each: not is_same_event(parent, each))
+
+    def order(each: Diagnosis) -> tuple[float, bool]:
+        at = float("inf") if each.first_at is None else each.first_at
+        return at, not is_same_event(parent, each)
+
+    return sorted((page.by_id[i] for i in found), key=order)
 
 
 def _branches(
@@ -411,11 +428,18 @@ def _link(page: _Page, link: Link) -> Markup:
     times = f" ({event.count:,} records)" if event.count > 1 else ""
     head = el(
         "p", "",
-        el("code", "path", f"{event.source.path}:{event.line}"), " ", _when(event.at), " ",
+        _path(event), " ", _when(event.at), " ",
         el("span", "", _text.short_ids(_text.one_line(link.shows)) + times),
     )  # fmt: skip
     code = el("pre", "line", link.code) if link.code else None
     return el("li", "find", head, code, _record(page, link))
+
+
+def _path(event: Event) -> Markup:
+    """The place of a record. Long ids are cut, and the whole path is a search away."""
+    whole = f"{event.source.path}:{event.line}"
+    shown = _text.short_ids(whole)
+    return el("code", {"class": "path", "title": whole if shown != whole else ""}, shown)
 
 
 def _record(page: _Page, link: Link) -> Markup | None:
@@ -556,8 +580,17 @@ def gaps(those: Sequence[Gap]) -> Markup | None:
 
 
 def _gap(gap: Gap) -> Markup:
-    hint = el("span", "hint", gap.hint) if gap.hint else None
-    return el("li", "find", el("b", "", gap.what), ": ", gap.why, hint)
+    return el("li", "find", el("b", "", gap.what), ": ", gap.why, *_hint(gap))
+
+
+def _hint(gap: Gap) -> Iterator[Markup]:
+    """How to get the missing evidence: lines to paste, and sentences with their commands marked."""
+    for line in filter(None, gap.hint.split("\n")):
+        if paste.is_code(line):
+            yield _code([line])
+        else:
+            parts = (el("code", "", p) if n % 2 else p for n, p in enumerate(line.split("`")))
+            yield el("p", "hint", *parts)
 
 
 def _read(report: Report) -> str:

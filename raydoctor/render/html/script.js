@@ -15,14 +15,14 @@
       } catch {
         const range = document.createRange();
         range.selectNodeContents(block);
-        range.setEndBefore(button);
+        range.setStartAfter(button);
         getSelection().removeAllRanges();
         getSelection().addRange(range);
         button.textContent = "Selected";
       }
       setTimeout(() => { button.textContent = "Copy"; }, 2000);
     });
-    block.append(button);
+    block.prepend(button);
   }
 
   const unfold = (element) => {
@@ -51,7 +51,8 @@
 
   const search = document.getElementById("search");
   const field = document.getElementById("q");
-  const items = all(".find").map((each) => [each, each.textContent.toLowerCase()]);
+  const whole = (each) => [each.textContent, ...all("[title]", each).map((part) => part.title)].join(" ");
+  const items = all(".find").map((each) => [each, whole(each).toLowerCase()]);
   const drawn = all(".chart g > title")
     .map((each) => [each.parentElement, each.textContent.toLowerCase()]);
   const folds = all("main details").map((each) => [each, each.open]);

@@ -291,7 +291,7 @@ def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, Sequence[_Label]]]) -> Ma
     return el(
         "svg",
         {"class": layout.style, "viewBox": f"0 0 {layout.width:.0f} {bottom:.0f}", "role": "img",
-         "aria-labelledby": name},
+         "aria-labelledby": name, "display": layout.unstyled},
         el("title", {"id": name},
            f"Timeline from {_clock(scale.begin)} to {_clock(scale.end)}; the table below has its marks"),
         scale.draw(bottom),
@@ -308,7 +308,10 @@ def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, name_y: float, scal
     end = scale.x(row.end) if row.end is not None else layout.width - layout.right
     bar = "bar unknown" if row.missing else "bar"
     missing = _fitting(_clauses(row.missing), layout.width - layout.left - 6)
-    line = el("path", {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}"})
+    line = el(
+        "path",
+        {"class": bar, "d": f"M{begin:.1f} {y:.1f}H{max(end, begin + 1):.1f}", "stroke-width": 3},
+    )
     return el(
         "g", "lane process" if row.is_process else "lane",
         el("title", "", row.name + (f": {row.missing}" if row.missing else "")),
@@ -393,8 +396,10 @@ def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]
     wide = _wide(words)
     left = x - wide if style.endswith("before") else x
     yield el(
-        "rect", {"class": "ground", "x": left - 2, "y": y - 21, "width": wide + 4, "height": 13}
-    )
+        "rect",
+        {"class": "ground", "x": left - 2, "y": y - 21, "width": wide + 4, "height": 13,
+         "fill": "#fff", "stroke": "none"},
+    )  # fmt: skip
     yield el("text", {"class": style, "x": x, "y": y - 10}, words)
 
 
