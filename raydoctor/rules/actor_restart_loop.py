@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import ActorInfo, WorkerExit
-from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.rule import Example, console, rule
 from raydoctor.case.signals import (
     ACTOR_FAILED,
     RAY_EXCEPTION,
@@ -45,6 +45,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared.actor_deaths import CALL_RETRIED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3
@@ -53,16 +54,6 @@ _METHOD_RETRIES = (2, 10)
 """`max_task_retries` of a single method: 2.10 has it, 2.9.3 does not (`ray/actor.py`)."""
 _BEYOND_HEALING = 10
 """Restarts from which on the loop is an error, even if no call has failed for good yet."""
-
-RETRIED = Signal(
-    "actor.call_retried",
-    " retries remaining, so the task will be retried. Error: The actor is temporarily unavailable",
-    r"^Task (?P<name>\S+) failed\. There are (?P<left>\w+) retries remaining, so the task will be retried\. "
-    r"Error: The actor is temporarily unavailable",
-    ("raylet-echo",),
-    "Task Trainer.step failed. There are infinite retries remaining, so the task will be retried. Error: The actor is "
-    "temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14",
-)
 
 _HOW = {
     "SYSTEM_ERROR": "died {}",
@@ -99,7 +90,14 @@ class _Loop(NamedTuple):
     rank=46,
     explains=("actor",),
     caused_by=("node", "process", "worker"),
-    looks_for=(ACTOR_FAILED, WORKER_EXIT, WORKER_DIED, TASK_ATTEMPT_FAILED, RAY_EXCEPTION, RETRIED),
+    looks_for=(
+        ACTOR_FAILED,
+        WORKER_EXIT,
+        WORKER_DIED,
+        TASK_ATTEMPT_FAILED,
+        RAY_EXCEPTION,
+        CALL_RETRIED,
+    ),
 )
 def actor_restart_loop(case: Case) -> Iterator[Finding]:
     """One finding per class and exit type."""
@@ -202,14 +200,14 @@ def _method(case: Case, loops: list[_Loop]) -> str:
 
 def _retries(case: Case, loops: list[_Loop]) -> list[Event]:
     classes = {loop.actor.class_name for loop in loops}
-    return [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] in classes]
+    return [e for e in case.of(CALL_RETRIED.kind) if e["name"].partition(".")[0] in classes]
 
 
 def _from_driver_output(case: Case) -> Iterator[Finding]:
     """Without the GCS log: a class whose calls Ray retried several times, and whose actor then died."""
     for exit_ in case.exits:
         name = exit_.names[-1] if exit_.names else ""
-        retried = [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] == name]
+        retried = [e for e in case.of(CALL_RETRIED.kind) if e["name"].partition(".")[0] == name]
         seen = any(e.kind == "driver.exception" for e in exit_.events)
         if not seen or not name or evidence.total(retried) < _ENOUGH:
             continue
@@ -293,7 +291,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "".join(_death(n, 3 - n) for n in range(4)),
             "logs/raylet.out": "",
             "driver.log": "(raylet) "
-            + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+            + CALL_RETRIED.sample.replace("Trainer.step", "Simulator.run")
             + "\n"
             + _DRIVER_DIED,
         },
@@ -321,7 +319,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "only the driver's output is available",
         "(raylet) "
-        + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+        + CALL_RETRIED.sample.replace("Trainer.step", "Simulator.run")
         + " [repeated 4x across cluster]\n"
         + _DRIVER_DIED,
         roots=("worker-vanished",),

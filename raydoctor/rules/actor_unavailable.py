@@ -39,14 +39,19 @@ from raydoctor.case.signals import (
     DRIVER,
     RAY_EXCEPTION,
     TASK_ATTEMPT_FAILED,
+    TRACEBACK,
+    TRACEBACKS,
     WORKER_EXIT,
 )
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import LEFT
+from raydoctor.rules.shared.failures import program
+from raydoctor.rules.shared.traceback import cut_off
 
 _ACTOR = pattern(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
 _RPC = pattern(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
@@ -59,10 +64,10 @@ _WITHOUT_CAUSE = pattern(
     tier="cause",
     severity="error",
     rank=82,
-    explains=("unavailable",),
+    explains=("program", "unavailable"),
     caused_by=("actor", "node", "raylet", "worker"),
     daemons_record=True,
-    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED, *LEFT, *ACTOR_PLACED),
+    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED, *LEFT, *ACTOR_PLACED, actors.CALL_RETRIED, TRACEBACK),
 )  # fmt: skip
 def actor_unavailable(case: Case) -> Iterator[Finding]:
     """One finding per actor. The end of its process is the cause, if the logs have one."""
@@ -78,6 +83,41 @@ def actor_unavailable(case: Case) -> Iterator[Finding]:
         by_actor = _unprinted(case)
     for actor, failures in by_actor.items():
         yield _finding(case, actor, failures)
+    if not by_actor:
+        yield from _repeated(case)
+
+
+def _repeated(case: Case) -> Iterator[Finding]:
+    """Calls that Ray repeats, in an excerpt that ends within the traceback of the program."""
+    cut_short = {
+        end.source: end
+        for end in case.endings.values()
+        if end.source.is_excerpt and end["ended_by"] and cut_off(end.text)
+    }
+    repeated = [e for e in case.of(actors.CALL_RETRIED.kind) if e.source in cut_short]
+    for (source, name), events in evidence.grouped(
+        repeated, lambda e: (e.source, e["name"])
+    ).items():
+        last = events[-1]
+        rpc = _RPC.search(last.message)
+        words = f" ({' '.join(rpc['words'].split())[:120]})" if rpc else ""
+        yield Finding(
+            f"The actor of {called(name)} was unreachable{words}: Ray repeats the call, and the console ends before the program's exception",
+            (Link(last, "Ray repeats a call because its actor is unavailable"),),
+            explains=(Entity("unavailable", name), program(cut_short[source])),
+            caused_by=tuple(x for e in case.exits for x in e.entities),
+            subjects=(Subject("actor", None, name.rpartition(".")[0]),),
+            count=evidence.total(events),
+            severity="warning",
+            remedies=(
+                Remedy(
+                    "Find out whether the actor's process ended, and why",
+                    ("ray list actors --detail   # its state, restarts and cause of death",),
+                    finds_cause=True,
+                ),
+            ),
+            covers=(*events, *(e for e in case.of(*TRACEBACKS, "log.error") if e.source is source)),
+        )
 
 
 def _unprinted(case: Case) -> dict[str, list[tuple[Event, str]]]:
@@ -279,6 +319,23 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
         },
         says=("did not answer",),
+    ),
+    console(
+        "Ray repeats a call, and the console ends within the program's traceback",
+        f"(raylet) {actors.CALL_RETRIED.sample}\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    run()\n',
+        says=("The actor of Trainer.step() was unreachable (Socket closed)",),
+        severity="warning",
+    ),
+    console(
+        "Ray repeats a call, and the program ends with another exception",
+        f"(raylet) {actors.CALL_RETRIED.sample}\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    run()\nKeyError: 1\n',
+        roots=("job-failed",),
+    ),
+    console(
+        "Ray repeats a call, and the program goes on",
+        f"(raylet) {actors.CALL_RETRIED.sample}\nepoch 2\n",
     ),
     console(
         "a program handles the error and prints its name",

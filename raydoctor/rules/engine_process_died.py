@@ -150,10 +150,14 @@ def engine_process_died(case: Case) -> Iterator[Finding]:
 
 
 def _has_own_error(case: Case) -> bool:
-    """Whether an output shows an exception that does not only refer to another process."""
-    raised = [parse(e.message) for e in case.of(*TRACEBACKS)]
-    raised += [exception_at_end(each) for each in case.endings.values()]
-    return any(each and not each.is_elsewhere and not _is_report(str(each)) for each in raised)
+    """Whether an output shows an exception that does not only refer to another process.
+
+    A cut-off traceback of a program that waits for Ray may be that of the engine's end.
+    """
+    found = [parse(e.message) for e in case.of(*TRACEBACKS)]
+    found += [exception_at_end(each) for each in case.endings.values()]
+    raised = [each for each in found if each and (each.type or not each.is_waiting)]
+    return any(not each.is_elsewhere and not _is_report(str(each)) for each in raised)
 
 
 def _is_report(text: str) -> bool:
@@ -298,6 +302,13 @@ EXAMPLES: tuple[Example, ...] = (
         "the output contains the exception of the process",
         f"[2026-11-21 07:34:11 TP0] Scheduler hit an exception: {_RAISED}\n[2026-11-21 07:34:12] {DIED[7].sample}\nKilled\n",
         roots=("job-failed",),
+    ),
+    console(
+        "an actor reports that its engine died, and the console ends within the driver's wait for the actor",
+        "(Server pid=31) ERROR 11-21 07:34:14 [core_client.py:564] Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    ray.get(server.run.remote())\n'
+        '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 2968, in get\n    values = worker.get_objects(\n',
+        says=("The engine process EngineCore_DP0 of vLLM ended",),
     ),
     console(
         "the server is stopped with Ctrl-C, and its engine with it",

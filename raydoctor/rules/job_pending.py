@@ -5,6 +5,8 @@
   900.0 seconds`. The job's log contains only `Runtime env is setting up.`
 - `ray job status` immediately prints `Job supervisor actor could not be scheduled` or `Failed to start supervisor
   actor …`.
+- The status message is `Unexpected error occurred: The actor died because of an error raised in its creation task,
+  ray::_ray_internal_job_actor_…:JobSupervisor.__init__()`.
 - `ray job submit` fails with `No available agent to submit job`.
 
 ## Why
@@ -42,7 +44,7 @@ from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.failures import program
-from raydoctor.rules.shared.traceback import parse
+from raydoctor.rules.shared.traceback import BEGIN, cut_off, parse
 
 _MANAGER = ("dashboard-agent", "dashboard")
 _TIMED_OUT = Signal(
@@ -84,6 +86,16 @@ _NOT_CREATED = Signal(
     "dead or there's a high load there.'. Full traceback:", symptom=True,
 )  # fmt: skip
 """`job_manager.py`, 2.9 to 2.60: the request for the actor itself failed."""
+_RAISED = Signal(
+    "submission.raised", "Unexpected error occurred: The actor died because of an error raised in its creation task",
+    r"^(?:Status message: )?Unexpected error occurred: The actor died because of an error raised in its creation task, "
+    r"ray::_ray_internal_job_actor_(?P<submission>[\w.-]{1,100}):JobSupervisor\.__init__\(\)(?P<what>.*)", (*_MANAGER, *DRIVER),
+    "Status message: Unexpected error occurred: The actor died because of an error raised in its creation task, "
+    "ray::_ray_internal_job_actor_raysubmit_x1:JobSupervisor.__init__() (pid=2561, ip=10.0.0.2)\n"
+    '  File "/venv/site-packages/ray/dashboard/modules/job/job_supervisor.py", line 74, in __init__\nRuntimeError: no GCS',
+    extent="record",
+)  # fmt: skip
+"""`job_manager.py`, 2.9 to 2.60, with the traceback of the supervisor's constructor."""
 _CANCELLED = Signal(
     "submission.cancelled", "Task failed: SchedulingCancelled: ",
     r"^Task failed: SchedulingCancelled: .{0,4000}?task_name=_ray_internal_job_actor_(?P<submission>[\w:.-]{1,100}):JobSupervisor\.__init__", (*CORE, *DRIVER),
@@ -107,14 +119,16 @@ _PENDING_AFTER = 60.0
     caused_by=("gcs", "raylet", "waiting"),
     daemons_record=True,
     looks_for=(
-        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _REFUSED, _NOT_CREATED, _CANCELLED, jobs.ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
+        *jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, _NO_AGENT, _REFUSED, _NOT_CREATED, _RAISED, _CANCELLED, jobs.ACCEPTED, *JOB_STARTED, *NODE_REGISTERED,
     ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
     """One finding per job that did not start; one for messages that name no job."""
     yield from _without_agent(case)
     yield from _refused(case)
-    reports = case.of("submission.timed_out", "submission.unschedulable", "submission.not_created")
+    reports = case.of(
+        "submission.timed_out", "submission.unschedulable", "submission.not_created", _RAISED.kind
+    )
     if evidence.is_console(case) and not reports:
         reports = case.of(_CANCELLED.kind)
     idle = jobs.unstarted(case)
@@ -232,8 +246,11 @@ def _finding(case: Case, job: jobs.Submission | None, reports: list[Event]) -> F
         subjects=(Subject("job", job.id, None),) if job else (),
         severity=None if reports else "warning",
         remedies=tuple(_remedies(first)),
-        covers=tuple(reports),
-    )
+        covers=(
+            *reports,
+            *(e for e in case.events if first and first.kind == _RAISED.kind and e.source is first.source and e.line >= first.line),
+        ),
+    )  # fmt: skip
 
 
 def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
@@ -243,6 +260,18 @@ def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
         return f"did not start within {float(first['seconds']):g} s: {why}"
     if first and first.kind == "submission.not_created":
         return f"did not start, because Ray could not create its supervisor actor: {clause(first['why'])}"
+    if first and first.kind == _RAISED.kind:
+        text = first["what"].partition("\n")[2]
+        raised = parse(f"{BEGIN}\n{text}") or cut_off(f"{BEGIN}\n{text}")
+        what = (
+            cut(str(raised), _LONGEST)
+            if raised and raised.type
+            else "an exception that the console cut off"
+        )
+        place = f", in {raised.place}" if raised and raised.place else ""
+        return (
+            f"did not start, because the constructor of its supervisor actor raised {what}{place}"
+        )
     if first and first.kind == _CANCELLED.kind:
         return "did not start, because Ray cancelled the creation of its supervisor actor before a worker was ready for it"
     if first:
@@ -262,6 +291,15 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
             (
                 "ray health-check; pgrep -a gcs_server; uptime",
                 "tail -n 50 /tmp/ray/session_latest/logs/gcs_server.out   # KubeRay: more CPU for the head, and num-cpus: '0'",
+            ),
+            doc=jobs.JOBS_DOC,
+        )
+        return
+    if first and first.kind == _RAISED.kind:
+        yield Remedy(
+            "Read the whole exception of the supervisor's constructor",
+            (
+                "grep -A60 'JobSupervisor.__init__' /tmp/ray/session_latest/logs/dashboard_agent.log   # on the head",
             ),
             doc=jobs.JOBS_DOC,
         )
@@ -341,6 +379,19 @@ EXAMPLES: tuple[Example, ...] = (
             **_LOGS,
         },
         says=("doesn't exist any more",),
+    ),
+    console(
+        "the constructor of the supervisor raised",
+        f"{_RAISED.sample}\n",
+        says=(
+            "Job 'raysubmit_x1' did not start",
+            "RuntimeError: no GCS, in __init__() (ray/dashboard/modules/job/job_supervisor.py:74)",
+        ),
+    ),
+    console(
+        "the same, and the console ends within the traceback",
+        _RAISED.sample.partition("\nRuntimeError")[0] + "\n",
+        says=("raised an exception that the console cut off",),
     ),
     console(
         "ray job submit printed the time-out",

@@ -5,7 +5,8 @@ The program raises, prints or logs `ray.exceptions.RayTaskError(ValueError): ray
 traceback. `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never
 fetched. A task that gets a failed result as an argument fails as well: `At least one of the input arguments for this
 task could not be computed`. vLLM's workers log `Error executing method 'load_model'. This might cause deadlock in
-distributed execution.` above the traceback.
+distributed execution.` above the traceback. If a console ends within the traceback, frames can prove as much: those of
+a worker, or `raise value.as_instanceof_cause()` in Ray's `worker.py`. raydoctor then reports a warning.
 
 ## Why
 The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and
@@ -48,6 +49,7 @@ from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import (
     METHOD_FAILED,
+    exception_at_end,
     failures,
     is_recorded,
     program,
@@ -67,7 +69,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import BEGIN, cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, RAY_TASK_ERROR, cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -95,6 +97,14 @@ _DASHBOARD = Signal(
     extent="record",
 )  # fmt: skip
 """How the dashboard shows a failed task; of a long text only the end (`components/TaskTable`, 2.3 to 2.60)."""
+_HEADLESS = Signal(
+    "task.headless", "() (pid=",
+    r"^[\w.<>\[\]]{0,200}(?<!__)\(\) \(pid=(?P<task_pid>\d{1,10}), ip=[^,()\s]{1,100}(?:, actor_id=[0-9a-f]{32}, repr=<?(?P<actor>[\w.]{1,200})[^\n]{0,300})?\)", DRIVER,
+    "_actor() (pid=391, ip=10.0.0.2, actor_id=cc6769f6fff03455586d62ff01000000, repr=<shop.Trainer object at 0x7f854ab3f9d0>)\n"
+    '  File "/app/etl.py", line 6, in load\nKeyError: 1',
+    extent="record",
+)  # fmt: skip
+"""The first line of a failed call, without `ray::`: a paste begins within it."""
 _RECREATED = Signal(
     "task.worker_recreated", "Worker exception, recreating: ",
     r"^Worker exception, recreating: (?P<what>[^\n]{1,1000})", OUTPUT,
@@ -132,6 +142,7 @@ _PASSING = (
         _NO_MODULE,
         _ENGINE_FAILED,
         _DASHBOARD,
+        _HEADLESS,
         *_RECREATIONS,
         *misuse.SIGNALS,
     ),
@@ -162,15 +173,18 @@ def task_exception(case: Case) -> Iterator[Finding]:
             yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
     for (function, said), printed in unloaded.items():
         yield _not_loaded(function, said, printed)
-    if not groups:
-        yield from map(_of_cut, cut.values())
-        yield from _missing_modules(case)
-        yield from _recreated_workers(case)
-        yield from _cut_trials(case)
-        yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
-        if not cut:
-            yield from _cut_methods(case)
-            yield from _shown_by_dashboard(case)
+    if groups:
+        return
+    found = [
+        *map(_of_cut, cut.values()),
+        *_missing_modules(case),
+        *_recreated_workers(case),
+        *_cut_trials(case),
+        *([*_aborted_pipelines(case)] or _in_pipelines(case)),
+    ]
+    if not cut:
+        found += [*_cut_methods(case), *_shown_by_dashboard(case)]
+    yield from found or [*_beheaded(case), *_cut_calls(case)] or _cut_workers(case)
 
 
 def _type(seen: Printed) -> str:
@@ -236,7 +250,7 @@ def _is_end_of_paste(case: Case, seen: Printed) -> bool:
 def _is_own_code(text: str) -> bool:
     """Whether the frames of a cut-off traceback show no wait for Ray, whose exceptions have other rules."""
     raised = cut_off(text[text.find("ray::") :])
-    return raised is not None and not any("ray.get(" in f.code for f in raised.frames)
+    return raised is not None and not raised.is_waiting
 
 
 def _of_cut(found: list[Printed]) -> Finding:
@@ -360,6 +374,122 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
             ),
             covers=(*events, *below),
         )
+
+
+_OF_FRAMES = pattern(r" |[A-Z]{1,8}[\d :.-]{0,20}$")
+"""A frame's line, or the beginning of a logger's prefix (`ERROR 12-0`) at the end of a console."""
+
+
+def _cut_workers(case: Case) -> Iterator[Finding]:
+    """Workers within whose traceback an excerpt ends: the driver repeats only what workers print."""
+    for end in case.endings.values():
+        last = [
+            e
+            for e in case.of(TRACEBACKS[1])
+            if e.source is end.source and e["who"] and e.line <= end.line
+        ]
+        raised = cut_off(last[-1].message) if last and end["ended_by"] == "excerpt" else None
+        is_last = last and end.line <= last[-1].line + last[-1].text.count("\n")
+        if raised is None or not is_last or not _OF_FRAMES.match(end.text.rpartition("\n")[2]):
+            continue
+        event, place = last[-1], raised.place
+        if not raised.is_waiting:
+            yield Finding(
+                f"{event['who']} (pid {event.pid}) raised an exception that the console cut off{f', in {place}' if place else ''}",
+                (
+                    Link(
+                        event,
+                        "the worker prints this traceback, and the console ends within it",
+                        raised.code,
+                    ),
+                ),
+                explains=(Entity("task-error", f"worker {event['who']}"), program(end)),
+                subjects=(Subject("task", None, event["who"], event.pid),),
+                severity="warning",
+                remedies=(_READ_ON,),
+                covers=tuple(
+                    e
+                    for e in case.of(*TRACEBACKS)
+                    if e.source is end.source and e["who"] == event["who"]
+                ),
+            )
+
+
+_RAISES_RESULT = "raise value.as_"
+"""`ray.get` raises the error of a task or method as an instance of its cause (`_private/worker.py`, 0.8 to 2.60)."""
+
+
+def _cut_calls(case: Case) -> Iterator[Finding]:
+    """Results of failed tasks that `ray.get` raises, if the console ends before or within the exception's name."""
+    for end in case.endings.values():
+        raised = exception_at_end(end) if end.source.is_excerpt else None
+        if raised is None or not raised.frames or raised.message:
+            continue
+        is_cut = RAY_TASK_ERROR.startswith(raised.type)
+        if (
+            is_cut
+            and raised.frames[-1].is_rays
+            and raised.frames[-1].code.startswith(_RAISES_RESULT)
+        ):
+            own = [f for f in raised.frames if not f.is_rays][-1:]
+            to = "".join(f" to {f.place if f.function.startswith('<') else f}" for f in own)
+            yield Finding(
+                f"A task or actor method raised an exception that the console cut off, and ray.get passed it on{to}",
+                (
+                    Link(
+                        end,
+                        "ray.get raises what the code of the task or method raised",
+                        raised.code,
+                    ),
+                ),
+                explains=(Entity("task-error", "ray.get"), program(end)),
+                severity="warning",
+                remedies=(_READ_ON,),
+                covers=tuple(
+                    e
+                    for e in case.of(*TRACEBACKS, RAY_EXCEPTION.kind)
+                    if e.source is end.source and e.line >= end.line
+                ),
+            )
+
+
+def _beheaded(case: Case) -> Iterator[Finding]:
+    """A failed task or method whose first line lost its beginning, `ray::` and a part of the name."""
+    for event in case.of(_HEADLESS.kind):
+        end = event.line + event.text.count("\n") + _NEAR
+        below = [
+            e.message
+            for e in case.of(*TRACEBACKS)
+            if e.source is event.source and event.line < e.line <= end
+        ]
+        text = "\n".join((BEGIN, event.message.partition("\n")[2], *below[:1]))
+        raised = parse(text) or cut_off(text)
+        if not event.source.is_excerpt or event.line > 1 or raised is None or raised.is_rays_own:
+            continue
+        name = event["actor"].rpartition(".")[2]
+        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
+        yield Finding(
+            f"A {f'method of actor {name}' if name else 'task or actor method'} raised {what}{f', in {raised.place}' if raised.place else ''}",
+            (
+                Link(
+                    event,
+                    "Ray prints the failed call, whose name begins above this text",
+                    raised.code,
+                ),
+            ),
+            explains=(Entity("task-error", "beheaded"), *_ends(case, event)),
+            subjects=(Subject("task", None, name or None, int(event["task_pid"])),),
+            severity=None if raised.type else "warning",
+            remedies=(
+                Remedy(f"Trace why {raised.place} raises {raised.name}")
+                if raised.type
+                else _READ_ON,
+            ),
+            covers=(event, *(e for e in case.of(*TRACEBACKS) if e.source is event.source)),
+        )
+
+
+_READ_ON = Remedy("Read the end of this traceback in the whole output: it names the exception")
 
 
 def _ends(case: Case, event: Event) -> Iterator[Entity]:
@@ -1194,7 +1324,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a failed task in the dashboard",
         f"{_DASHBOARD.sample}\n",
-        says=("A task raised KeyError: 'x', in load() (etl.py:6)",),
+        says=("Task load() raised KeyError: 'x' (etl.py:6)",),
     ),
     console(
         "the dashboard shows only the end of a long text, and the paste only its beginning",
@@ -1292,6 +1422,49 @@ EXAMPLES: tuple[Example, ...] = (
             )
         ),
         says=("The function train_fn() raised KeyError: 'label' (fit.py:33)",),
+    ),
+    console(
+        "a console that ends within the traceback of a worker",
+        "(Loader pid=34, ip=10.0.0.7) Traceback (most recent call last):\n"
+        '(Loader pid=34, ip=10.0.0.7)   File "/app/load.py", line 12, in load\n(Loader pid=34, ip=10.0.0.7)     self.read()\n'
+        '(Loader pid=34, ip=10.0.0.7)   File "/app/lo\n',
+        says=(
+            "Loader (pid 34) raised an exception that the console cut off, in load() (load.py:12)",
+        ),
+        severity="warning",
+    ),
+    console(
+        "a worker that goes on below its traceback",
+        "(Loader pid=34) Traceback (most recent call last):\n"
+        '(Loader pid=34)   File "/app/load.py", line 12, in load\n(Loader pid=34)     self.read()\n(Loader pid=34) loaded 12 shards\n(Loader pid=34) loaded 24 shards\n',
+    ),
+    *(
+        console(
+            f"a console that ends {where} what ray.get raises",
+            f'{BEGIN}\n  File "/app/train.py", line 8, in <module>\n    ray.get(step.remote())\n'
+            '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 930, in get_objects\n'
+            f"    raise value.as_instanceof_cause()\n{begun}",
+            says=("the console cut off, and ray.get passed it on to train.py:8",),
+            severity="warning",
+        )
+        for where, begun in (("before", ""), ("within the name of", "ray.exceptions.RayTas\n"))
+    ),
+    console(
+        "a console that ends within a wait for Ray, which can also end with one of Ray's own exceptions",
+        f'{BEGIN}\n  File "/app/train.py", line 8, in <module>\n    ray.get(step.remote())\n'
+        '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 930, in get_objects\n    raise value\n',
+        roots=("job-failed",),
+    ),
+    console(
+        "a paste that begins within the first line of a failed call",
+        "rner.step() (pid=391, ip=10.0.0.2, actor_id=cc6769f6fff03455586d62ff01000000, repr=<shop.Learner object at 0x7f85>)\n"
+        '  File "/app/etl.py", line 6, in load\n    rows[key]\nKeyError: 1\n',
+        says=("A method of actor Learner raised KeyError: 1, in load() (etl.py:6)",),
+    ),
+    console(
+        "a failed call whose address was removed",
+        f"ray.exceptions.RayTaskError(KeyError): ray::Learner.step() (pid=391, actor_id=cc6769f6fff03455586d62ff01000000, repr=<shop.Learner object>)\n{_FRAMES}",
+        says=("Actor method Learner.step() raised KeyError: 'price'",),
     ),
     console(
         "Ray 1.x names a worker that exits",

@@ -47,6 +47,16 @@ CALL_FAILED = Signal(
     extent="record",
 )
 
+CALL_RETRIED = Signal(
+    "actor.call_retried",
+    " retries remaining, so the task will be retried. Error: The actor is temporarily unavailable",
+    r"^Task (?P<name>\S+) failed\. There are (?P<left>\w+) retries remaining, so the task will be retried\. "
+    r"Error: The actor is temporarily unavailable",
+    ("raylet-echo",),
+    "Task Trainer.step failed. There are infinite retries remaining, so the task will be retried. Error: The actor is "
+    "temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14",
+)
+
 LEFT = tuple(
     Signal(
         "actor.left",

@@ -24,7 +24,7 @@ from raydoctor.rules.shared.traceback import CHAINED, Raised, TracebackFrame, pa
 ERROR_TEXT = Signal(
     "task.error_text",
     "ray::",
-    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]*)",
+    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<task_pid>\d+)(?:, (?:ip|host)=(?P<task_ip>[^,)\s]*)|, actor_id=|\))",
     DRIVER,
     "ray::load_shard() (pid=390, ip=10.0.0.2)\n  File \"/app/shards.py\", line 40, in load_shard\nKeyError: 'price'",
     extent="record",
@@ -63,11 +63,11 @@ MORE_FILES = Remedy(
         "docker run --ulimit nofile=65536:65536   # plus your other options",
     ),
 )
-_NESTED = "ray.exceptions.RayTaskError"
 _HEADER = pattern(
-    r"ray::(?P<function>.{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<pid>\d{0,20})(?:, ip=(?P<ip>[^,)\s]*)|$)"
+    r"ray::(?P<function>.{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<pid>\d{0,20})(?:, (?:ip|host)=(?P<ip>[^,)\s]*)|, actor_id=|\)|$)"
 )
-"""Ray 1.x adds a worker's title (`::Exiting`). A console may end within the line."""
+"""Ray 1.x adds a worker's title (`::Exiting`), and 0.7 writes `host`. People remove the address, and a console may end
+within the line."""
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _TYPE = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")

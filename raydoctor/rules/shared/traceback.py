@@ -24,6 +24,7 @@ _RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<mes
 _USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
 _HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
 _RAYS_OWN = "ray.exceptions."
+RAY_TASK_ERROR = f"{_RAYS_OWN}RayTaskError"
 NO_FAILURES = ("KeyboardInterrupt", "SystemExit")
 """Exceptions by which a program is asked to end."""
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -140,6 +141,11 @@ class Raised(NamedTuple):
         return any(words in self.message for words in ELSEWHERE)
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether its frames wait for a result of Ray, so that the exception may be that of the result."""
+        return any("ray.get(" in frame.code for frame in self.frames)
+
+    @property
     def is_rays_own(self) -> bool:
         """Whether it is one of `ray.exceptions`."""
         return self.type.startswith(_RAYS_OWN)
@@ -197,8 +203,12 @@ def _code(below: list[str]) -> str:
 def cut_off(text: str) -> Raised | None:
     """What is left of a traceback whose exception is cut off: its frames; None if there are none."""
     raised = parse(f"{text}\n{_CUT_OFF}")
-    is_cut = raised is not None and raised.type == _CUT_OFF
-    return raised._replace(type="") if raised and is_cut and raised.frames else None
+    if raised is None or raised.type != _CUT_OFF or not raised.frames:
+        return None
+    # Of a line number that ends the text, digits may be missing.
+    is_whole = bool(raised.frames[-1].function or raised.frames[-1].code)
+    frames = raised.frames if is_whole or len(raised.frames) == 1 else raised.frames[:-1]
+    return raised._replace(type="", frames=frames)
 
 
 def lone(text: str) -> Raised | None:
