@@ -5,6 +5,8 @@
   Insufficient nvidia.com/gpu`.
 - The operator's log, or an event of a Job, contains `pods "ray-head-x1" is forbidden: exceeded quota: team, requested:
   cpu=8, used: cpu=28, limited: cpu=32`.
+- The workload of Kueue has the condition `QuotaReserved` with the status `False`: `couldn't assign flavors to pod set …`,
+  or `LocalQueue team doesn't exist`.
 - Ray waits for the node: it prints `No available node types can fulfill resource request`, and tasks, actors and
   placement groups stay pending. Or the head never starts, and the RayJob stays in `Initializing`.
 
@@ -27,6 +29,7 @@ Request what a machine can allocate, add machines of a fitting type, or correct 
 claims.
 
 ## Not this when
+- Kueue admitted the workload later.
 - the pod was scheduled later, or waits for its image (`image-pull-failed`).
 - all pods run, but Ray itself has no node for a request (`infeasible-request`, `no-node-type-fits`).
 """
@@ -71,7 +74,7 @@ _VOLUME = pattern(
 _FORBIDDEN = Signal(
     "kube.pod_forbidden",
     " is forbidden: ",
-    r"\bpods \\?\"(?P<pod>[\w.-]{1,253}?)\\?\" is forbidden: (?P<why>(?:exceeded quota: (?P<quota>[\w.-]{1,253}), |failed quota: "
+    r"\bpods \\?\"(?P<pod>[\w.-]{1,253}?)\\?\" is forbidden: (?P<why>(?:exceeded quota: (?P<quota>[\w.-]{1,253})(?:, |,?$)|failed quota: "
     r"|(?:minimum|maximum) \S{1,60} usage per |violates PodSecurity |unable to validate against any security context constraint"
     r"|error looking up service account )[^\n\"}]{0,600})",
     DRIVER,
@@ -81,6 +84,27 @@ _FORBIDDEN = Signal(
     fold=("pod",),
 )
 """The API server's refusal, as KubeRay's operator logs it and as clients print it."""
+_QUEUED = (
+    Signal(
+        "kube.not_admitted", "assign flavors to pod set ",
+        r"t assign flavors to pod set (?P<set>[\w.-]{1,100}): (?P<why>[^\"}]{1,1500}?)(?='?\n {0,40}[a-z]\w{0,40}:|\n\S|[\"}]|'?$)", DRIVER,
+        "      message: 'couldn''t assign flavors to pod set gpu-group: insufficient quota for cpu in flavor spot, request > maximum capacity (10 > 8)'",
+        extent="record", symptom=True, fold=("set",),
+    ),
+    Signal(
+        "kube.no_queue", "Queue ", r"\b(?P<queue>(?:Local|Cluster)Queue [\w./-]{1,253}) (?P<why>(?:doesn'{1,2}t exist|is inactive))", DRIVER,
+        "      message: LocalQueue team-a doesn't exist", symptom=True, fold=("queue",),
+    ),
+)  # fmt: skip
+"""Why Kueue does not admit a workload (`pkg/scheduler`, 0.5 to 0.15), in its condition `QuotaReserved` or in an event."""
+_ADMITTED = Signal(
+    "kube.admitted", " in ClusterQueue ", r"\bQuota reserved in ClusterQueue ", DRIVER,
+    "  Normal  QuotaReserved  5s  kueue-admission  Quota reserved in ClusterQueue team, wait time since queued was 1s",
+)  # fmt: skip
+_FOR_GOOD = pattern(
+    r"maximum capacity|unavailable in ClusterQueue|exist|inactive|match node affinity"
+)
+"""Reasons that no end of another workload removes, unless a flavor only lacks unused quota."""
 _CREATED = Signal(
     "kube.pod_created",
     "reated ",
@@ -95,11 +119,12 @@ _CREATED = Signal(
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    looks_for=(*SIGNALS, _FORBIDDEN, _CREATED),
+    looks_for=(*SIGNALS, _FORBIDDEN, _CREATED, *_QUEUED, _ADMITTED),
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
     yield from _forbidden(case)
+    yield from _not_admitted(case)
     pods = Pods(case)
     listed = pods.all()
     waiting = [
@@ -137,7 +162,7 @@ def _forbidden(case: Case) -> Iterator[Finding]:
     ).values():
         last = events[-1]
         head = " (the head)" if is_head(last) else ""
-        why = last["why"].rstrip("\\ ")
+        why = last["why"].rstrip("\\, ")
         yield Finding(
             f"Kubernetes refuses to create pod {last['pod']}{head}: {cut(why, _LONGEST)}",
             (Link(last, "the API server refuses the pod"),),
@@ -147,6 +172,53 @@ def _forbidden(case: Case) -> Iterator[Finding]:
             remedies=tuple(_refused_remedies(last)),
             covers=tuple(events),
         )
+
+
+def _not_admitted(case: Case) -> Iterator[Finding]:
+    """One finding per reason for which Kueue admits no pods, unless it admitted the workload later."""
+    admitted = case.of(_ADMITTED.kind)
+    said = [
+        (e, f"pod set {e['set']}" if e["set"] else "", " ".join((f"{e['queue']} " if e["queue"] else "", e["why"])))
+        for e in case.of(_QUEUED[0].kind, _QUEUED[1].kind)
+        if not any(a.source is e.source and a.offset > e.offset for a in admitted)
+    ]  # fmt: skip
+    said += [
+        (e, e["name"], e["message"])
+        for e in case.of("kube.workload")
+        if e["condition"] == "QuotaReserved" and e["owner"].startswith("Ray") and e["message"]
+    ]
+    for (what, why), found in evidence.grouped(
+        said, lambda each: (each[1], " ".join(each[2].replace("''", "'").split()))
+    ).items():
+        events = [event for event, _, _ in found]
+        is_for_good = _FOR_GOOD.search(why) is not None and " more needed" not in why
+        yield Finding(
+            f"Kueue does not admit {what or 'the workload'}, so its pods are not created: {cut(_decisive(why), _LONGEST)}",
+            (Link(events[-1], "Kueue's reason"),),
+            explains=(Entity("autoscaler", "launch"),),
+            count=1,
+            severity=None if is_for_good else "warning",
+            remedies=(
+                Remedy(
+                    "Request what a flavor of the queue has, or raise its quota"
+                    if is_for_good
+                    else "Wait until other workloads of the queue end, or raise its quota",
+                    (
+                        "kubectl describe workloads -n NAMESPACE",
+                        "kubectl get localqueues -n NAMESPACE; kubectl describe clusterqueues",
+                    ),
+                    risk="disruptive",
+                    doc="https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/",
+                ),
+            ),
+            covers=tuple(events),
+        )
+
+
+def _decisive(why: str) -> str:
+    """The reasons without the flavors that the pods do not select, if there are others."""
+    parts = why.split(", ")
+    return ", ".join(p for p in parts if not p.endswith("match node affinity")) or why
 
 
 def _refused_remedies(refused: Event) -> Iterator[Remedy]:
@@ -359,6 +431,38 @@ EXAMPLES: tuple[Example, ...] = (
         "the selector matches no machine",
         {"pods.json": kubernetes.listed(_waiting("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."))},
         says=("selector", "--show-labels"),
+    ),
+    console(
+        "the status of a RayCluster whose head a quota refuses",
+        "status:\n  head: {}\n  reason: 'pods \"train-head-x9\" is forbidden: exceeded quota: team,\n    requested: requests.cpu=2010m, used: requests.cpu=2810m, "
+        "limited: requests.cpu=3'\n  state: failed\n",
+        says=("refuses to create pod train-head-x9 (the head): exceeded quota: team",),
+        severity="critical",
+    ),
+    console(
+        "a part of a workload of Kueue that no flavor can hold",
+        "    conditions:\n    - lastTransitionTime: \"2026-11-22T21:08:28Z\"\n      message: 'couldn\'\'t assign flavors to pod set gpu-group: \n"
+        "        flavor spot doesn\'\'t match node affinity, insufficient quota for cpu in\n        flavor fixed, request > maximum capacity (10 > 8)'\n"
+        "      observedGeneration: 1\n      reason: Pending\n      status: \"False\"\n      type: QuotaReserved\n",
+        says=("does not admit pod set gpu-group", "not created: insufficient quota for cpu in flavor fixed"),
+        severity="error",
+    ),
+    console(
+        "an event of a workload that waits for others",
+        "Warning  Pending  3m  kueue-admission  couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor fixed, 2 more needed\n",
+        says=("Wait until other workloads of the queue end",),
+        severity="warning",
+    ),
+    console(
+        "a queue that does not exist",
+        f"{_QUEUED[1].sample}\n",
+        says=("LocalQueue team-a doesn't exist",),
+        severity="error",
+    ),
+    console(
+        "a workload that Kueue admitted later",
+        "Warning  Pending  3m  kueue-admission  couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor fixed, 2 more needed\n"
+        f"{_ADMITTED.sample}\n",
     ),
     Example(
         "Kueue has not admitted the workload",

@@ -3,6 +3,7 @@
 ## What you see
 - `kubectl get rayjob` shows `FAILED` or nothing as the job status, and `Failed` or `ValidationFailed` as the deployment
   status.
+- The conditions or events of the Kubernetes Job that submits it show `BackoffLimitExceeded`.
 - `status.reason` is `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
   `JobStatusCheckTimeoutExceeded` or `JobDeploymentStatusTransitionGracePeriodExceeded`.
 
@@ -28,7 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.case.rule import Example, rule
+from raydoctor.case.rule import Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import hosts
 from raydoctor.cluster.pods import SIGNALS
 from raydoctor.model import paste
@@ -47,6 +49,19 @@ _WHYS = {
     "JobDeploymentStatusTransitionGracePeriodExceeded": "its submitter ended without a result from Ray",
 }
 """Values of `status.reason` (KubeRay 1.2 to 1.5) other than `AppFailed`."""
+_SUBMITTER = Signal(
+    "kube.submitter_failed", "Job submission has failed. Reason: ",
+    r"Job submission has failed\. Reason: (?P<reason>\w{1,60})\b", DRIVER,
+    "  message: 'Job submission has failed. Reason: BackoffLimitExceeded. Message: Job has reached the specified backoff limit'",
+    symptom=True, fold=("reason",),
+)  # fmt: skip
+"""KubeRay's message, in a part of a RayJob's status that does not show its kind (`rayjob_controller.go`, 1.1 to 1.5)."""
+_BACKOFF = Signal(
+    "kube.backoff_reached", "BackoffLimitExceeded",
+    r"^(?:[ -]{0,40}[Rr]eason: {1,40}\"?|(?:.{0,200} )?Warning {1,20})BackoffLimitExceeded\b", DRIVER,
+    "      reason: BackoffLimitExceeded", symptom=True,
+)  # fmt: skip
+"""A condition or an event of a Kubernetes Job whose pods failed more often than its `backoffLimit` allows."""
 _NEVER_RAN = frozenset({"SubmissionFailed", "ValidationFailed", "PreRunningDeadlineExceeded"})
 
 
@@ -56,13 +71,55 @@ _NEVER_RAN = frozenset({"SubmissionFailed", "ValidationFailed", "PreRunningDeadl
     rank=6,
     explains=("submission",),
     caused_by=("autoscaler", "host"),
-    looks_for=SIGNALS,
+    looks_for=(*SIGNALS, _SUBMITTER, _BACKOFF),
 )
 def rayjob_not_submitted(case: Case) -> Iterator[Finding]:
     """One finding per RayJob."""
     for job in case.of("kube.job"):
         if job["deployment_status"] in ("Failed", "ValidationFailed", "Retrying") and _why(job):
             yield _finding(case, job)
+    if not case.of("kube.job"):
+        yield from _of_submitter(case)
+
+
+def _of_submitter(case: Case) -> Iterator[Finding]:
+    """The submitter's Job in a part of a status or in an event: why its pods failed is in their log."""
+    said = case.of(_SUBMITTER.kind)
+    failed = case.of(_BACKOFF.kind)
+    if not said and not failed:
+        return
+    what = (
+        "KubeRay ended a RayJob: the Kubernetes Job that submits it failed"
+        if said
+        else "A Kubernetes Job, such as the one that submits a RayJob, failed"
+    )
+    last = (*failed, *said)[-1]
+    limit = (
+        " as often as its backoffLimit allows"
+        if failed or last["reason"] == "BackoffLimitExceeded"
+        else f" ({last['reason']})"
+    )
+    yield Finding(
+        f"{what}{limit}; the log of its pods shows why",
+        (Link(last, "KubeRay's verdict on the job" if said else "Kubernetes starts no further pod of the Job"),),
+        explains=(Entity("submission", ""),),
+        caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
+        count=1,
+        severity=None if said else "warning",
+        remedies=(
+            Remedy(
+                "Read what the submitter's pods printed before they failed",
+                (
+                    "kubectl get jobs -n NAMESPACE",
+                    "kubectl logs -n NAMESPACE -l job-name=JOB --tail=50   # for a RayJob, JOB is its name",
+                    "kubectl describe pods -n NAMESPACE -l job-name=JOB   # image pulls, limits, exit codes",
+                ),
+                finds_cause=True,
+                doc=_DOC,
+            ),
+        ),
+        covers=(*said, *failed, *(e for e in case.of("log.failure", "log.error") if e.line == last.line and e.source is last.source)),
+    )  # fmt: skip
 
 
 def _why(job: Event) -> str:
@@ -156,6 +213,23 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("pod-unschedulable",),
         consequences=("rayjob-not-submitted",),
         says=("preRunningDeadlineSeconds: 600",),
+    ),
+    console(
+        "a part of the status of a RayJob",
+        "status:\n  failed: 1\n  jobDeploymentStatus: Failed\n  message: 'Job submission has failed. Reason: BackoffLimitExceeded. Message: Job\n"
+        "    has reached the specified backoff limit'\n  reason: SubmissionFailed\n",
+        says=("KubeRay ended a RayJob", "as often as its backoffLimit allows", "job-name=JOB"),
+    ),
+    console(
+        "the status of the submitter's Job",
+        "status:\n  conditions:\n    - type: Failed\n      status: 'True'\n      reason: BackoffLimitExceeded\n"
+        "      message: Job has reached the specified backoff limit\n  failed: 3\n",
+        says=("A Kubernetes Job, such as the one that submits a RayJob",),
+        severity="warning",
+    ),
+    console(
+        "a program's own words about the limit",
+        "retry 3 of 4 (BackoffLimitExceeded would end the loop)\nepoch 2\n",
     ),
     Example("a RayJob that is done", {"rayjob.json": _job("", "Complete")}),
 )  # fmt: skip
