@@ -156,7 +156,17 @@ NODE_DEAD = (
         "because the detector has missed too many heartbeats from it.",
         symptom=True,
     ),
+    Signal(
+        "node.dead",
+        " has been marked dead because the ",
+        r"The node with (?:node id|client ID) (?P<node>[0-9a-f]{20,56}) has been marked dead because the (?:detector|monitor) has missed",
+        ("event", "raylet-echo", "gcs-echo"),
+        "The node with node id 6363a6c225aca3baac918c357ef036e39859e1c2 has been marked dead because the detector has missed too many "
+        "heartbeats from it.",
+        symptom=True,
+    ),
 )
+"""The last one in 0.7 to 1.0."""
 LOCAL_RAYLET_FAILED = Signal(
     "raylet.seen_dead",
     "because the local raylet failed",

@@ -43,7 +43,7 @@ _SERVE = pattern(
 (`ray/serve/_private/logging_utils.py`): `file.py:12 - text` in 2.9 and 2.20, `-- text` in 2.40 and after."""
 _ABSL = pattern(
     r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) "
-    r"[\w./-]+:\d+\]\s*"
+    r"(?:\d{1,10} )?[\w./-]+:\d+\]\s*"
 )
 _KERNEL = (
     pattern(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),

@@ -4,6 +4,7 @@
 - `gcs_server.out` repeats `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis
   10.0.0.9:6379`. `ray start --head` prints it below `Failed to start GCS. Last 10 lines of error files:`.
 - Then `120 attempts to connect have all failed. Please check whether the redis storage is alive or not`.
+- `Check failed: AuthenticateRedis(…)` or `Got an error in redis reply: NOPERM …`: Redis answers, and refuses the client.
 - `Redis request [HSET …] failed due to error …. 3 retries left`, then `Failed to run redis cmds: [HSET …] for 5 times`.
 - Raylets and drivers report `Failed to connect to GCS`.
 
@@ -35,6 +36,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, GCS, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import (
@@ -105,6 +107,13 @@ GAVE_UP = (
         _WHERE,
         " Check failed: status Status not OK: RedisError: timed out Redis connection failed unexpectedly.",
     ),
+    Signal(
+        "redis.gave_up",
+        "Got an error in redis reply: ",
+        r"^ ?Got an error in redis reply: (?P<error>[^\n]{1,300})",
+        _WHERE,
+        "Got an error in redis reply: NOPERM User ray has no permissions to run the 'info' command",
+    ),
 )
 """`redis_context.cc` and `gcs_server.cc` of 2.9 to 2.60: the last says `Shutdown GCS` up to 2.49."""
 _CLIENT = Signal(
@@ -134,6 +143,14 @@ _CHECKS = (
     "Setup Redis cluster failed",
 )
 """Texts of failed checks: a status, TLS, the first command after the connection, and Redis' clusters."""
+_OF_REDIS = pattern(
+    r"\bAuthenticateRedis\(|\bValidateRedisDB\(|\bREDIS_OK\b|\bRedisError: |ssl context for redis client"
+)
+"""In checks that only the client of Redis makes, wherever a paste lost their header (`redis_context.cc`, 2.9 to 2.60)."""
+_LOGIN = pattern(
+    r"AuthenticateRedis\(|NOAUTH|WRONGPASS|invalid (?:username|password)|without any password"
+)
+_NO_RIGHT = pattern(r"NOPERM|no permissions? to")
 
 
 @rule(
@@ -152,7 +169,8 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
         if (is_of_gcs(e) and any(text in e["expression"] for text in _CHECKS))
         or (is_of_redis_client(e) and e.level == "C" and not e["who"])
     ]
-    ends = [e for e in (*failed, *checks) if e.level == "C"]
+    bare = [e for e in case.of(CHECK.kind) if e not in checks and _is_bare(case, e)]
+    ends = [e for e in (*failed, *checks) if e.level == "C"] + bare
     if failed:
         ends += case.of(NOT_STARTED.kind)
     ends += [e for e in case.of(_CLIENT.kind) if not evidence.goes_on(case, e)]
@@ -160,6 +178,19 @@ def redis_unreachable(case: Case) -> Iterator[Finding]:
     failed = [e for e in failed if e not in ends and not case.torn_down(e)]
     if failed or ends:
         yield _finding(case, failed, ends)
+
+
+def _is_bare(case: Case, event: Event) -> bool:
+    """Whether an excerpt shows a check of the client of Redis without its header."""
+    before = event.message.partition("Check failed: ")[0].strip()
+    return (
+        event.source.is_excerpt
+        and not event["who"]
+        and event.level in ("", "C")
+        and (not before or "redis_context.cc:" in before)
+        and _OF_REDIS.search(event["expression"]) is not None
+        and not evidence.outlived(case, event)
+    )
 
 
 def _is_gcs(event: Event) -> bool:
@@ -171,6 +202,7 @@ def _is_gcs(event: Event) -> bool:
 
 def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
     events = [*ends, *failed]
+    ends.sort(key=lambda e: "RedisError" not in e["expression"])
     address = next((e["address"] for e in events if e["address"]), "")
     attempts = next((e["attempts"] for e in events if e["attempts"]), "")
     times = f" in {attempts} attempts" if attempts else ""
@@ -184,8 +216,13 @@ def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
         if ends
         else f"; {evidence.many(evidence.total(failed), 'error')} so far"
     )
+    said = " ".join(e["expression"] or e["error"] for e in events)
+    is_refused = _LOGIN.search(said) or _NO_RIGHT.search(said)
+    failed_to = "log in to" if _LOGIN.search(said) else "use" if is_refused else "reach"
+    if is_refused and not is_client and ends and ends[0]["error"]:
+        end += f": {cut(clause(ends[0]['error']), 120)}"
     return Finding(
-        f"{'ray start' if is_client else 'The GCS'} could not reach its Redis server{f' at {address}' if address else ''}{times}{end}",
+        f"{'ray start' if is_client else 'The GCS'} could not {failed_to} its Redis server{f' at {address}' if address else ''}{times}{end}",
         (
             *(Link(e, "the GCS gets no answer from Redis") for e in failed[-1:]),
             *(Link(e, "Ray stops before it starts the GCS" if is_client else "the GCS ends itself because of it") for e in ends[:1]),
@@ -194,14 +231,15 @@ def _finding(case: Case, failed: list[Event], ends: list[Event]) -> Finding:
         subjects=(Subject("gcs", None, "gcs_server"),),
         count=evidence.total(events),
         severity=None if ends else "warning",
-        remedies=tuple(_remedies(address)),
+        remedies=tuple(sorted(_remedies(address), key=lambda r: bool(is_refused) and r.risk == "safe")),
         covers=(*events, *(e for e in case.of("log.traceback") if is_client and e.source is ends[0].source)),
     )  # fmt: skip
 
 
 def _said(check: Event) -> str:
     """The text of a failed check without its expression."""
-    return spelled(check["expression"].rpartition("REDIS_OK ")[2])
+    words = check["expression"].rpartition("REDIS_OK ")[2]
+    return spelled(words.rpartition("Status not OK: ")[2])
 
 
 def _remedies(address: str) -> Iterator[Remedy]:
@@ -298,6 +336,22 @@ EXAMPLES: tuple[Example, ...] = (
         "[2026-11-22 18:48:31,664 C 8 8] (ray_init) redis_context.cc:484:  Check failed: redisInitiateSSLWithContext(context_, ssl_context_) == "
         "REDIS_OK Failed to setup encrypted redis: SSL_connect failed: CERTIFICATE_VERIFY_FAILED\n",
         says=("ray start could not reach its Redis server, so it did not start: Failed to setup encrypted redis", "TLS: rediss://"),
+    ),
+    console(
+        "Redis closes the connection while ray start logs in, and the paste lost the header",
+        "redis_context.cc:622: An unexpected system state has occurred. You have likely discovered a bug in Ray. Check failed: "
+        "AuthenticateRedis(context_.get(), username, password) Status not OK: RedisError: Server closed the connection\n"
+        "*** StackTrace Information ***\n",
+        says=("ray start could not log in to its Redis server, so it did not start: RedisError: Server closed the connection",),
+    ),
+    Example(
+        "Redis allows the user no command of Ray's",
+        {"logs/gcs_server.out": _line(31, "C", GAVE_UP[3].sample), "logs/raylet.out": ""},
+        says=("The GCS could not use its Redis server, and ended itself: NOPERM User ray has no permissions",),
+    ),
+    console(
+        "a program that goes on after it printed such a check",
+        "known: Check failed: AuthenticateRedis(context_.get(), username, password)\nusing the second cache\nloss 0.1\n",
     ),
     console(
         "a task prints the failed check of another process, and the job continues",

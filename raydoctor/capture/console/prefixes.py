@@ -34,7 +34,7 @@ _RAYS = pattern(
     rf"\[{STAMP} [TDIWECF] \d{{1,10}} \d+\] "
     rf"|{STAMP}[\t ]+(?:DEBUG|INFO|WARNING|ERROR|ERR|CRITICAL)[\t ]+[\w./-]+:\d+ -- "
     rf"|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) {STAMP} \S+ \S+ "
-    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+\d{1,10} [\w./-]+:\d+\] "
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+(?:\d{1,10} ){1,2}[\w./-]+:\d+\] "
 )
 """Headers that Ray's processes write."""
 _DAEMON = r"(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
@@ -62,6 +62,8 @@ _STAMPED = pattern(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./@-]{1,100}(?:\[\d{1,10}\])?: )"
 )
 """SGLang's, `[2026-11-21 07:35:03 DP1 TP3] text`, begins a record: its ranks are left out."""
+_FILE = pattern(r"\(/[^()\n]{1,300}/logs/[\w.-]{1,200}\) (?=\[?\d{4}-)")
+"""The file of Ray's logs that a log collector puts in front of a record."""
 _LOGGER = pattern(
     # vLLM: `ERROR 10-23 12:00:00 [core.py:845] text`, before 0.8 `ERROR 10-23 12:00:00 core.py:845] text`.
     rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]{{1,200}}:\d+\] ?"
@@ -91,11 +93,11 @@ _SPACED = pattern(
 """A header of Ray with spaces in place of tabs."""
 _PUSHED = pattern(
     rf"(?:{STAMP}[\t ]+)?(?:WARNING|ERROR)[\t ]+worker\.py:\d{{1,5}} -- (?="
-    r"A worker died or was killed while executing |The node with node id: "
+    r"A worker died or was killed while executing |The node with (?:node id|client ID):? "
     r"|The actor or task with ID |Task was killed due to the node running low on memory)"
 )
 """What raylets and the GCS push to drivers: `worker.py` logs it up to 2.8; later it is `(raylet)`."""
-_ABSL = pattern(r"(?P<level>[EF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d{1,10} [\w./-]+:\d+\] ")
+_ABSL = pattern(r"(?P<level>[EF])\d{4} \d\d:\d\d:\d\d\.\d+\s+(?:\d{1,10} ){1,2}[\w./-]+:\d+\] ")
 """gRPC's, abseil's and torchrun's header of an error: it stays, and its level is added."""
 _PLACE = pattern(
     r"(?:\[[A-Z]{2,10}\] )?(?:\((?:raylet|gcs_server)\) )?[a-z_]{3,60}\.(?:cc|h):\d{1,5}: ?"
@@ -105,7 +107,7 @@ _BARE_PLACE = pattern(r"core_worker(?:_process)?\.cc:\d{1,5}: (?=Failed to regis
 """The same of a driver, for the message above its end: the file names the only process that prints it."""
 _UNPREFIXED = (
     "A worker died or was killed while executing a task by an unexpected system error.",
-    "The node with node id: ",
+    *("The node with node id: ", "Some workers of the worker process("),
 )
 """The raylet's message without its prefix."""
 _OPENINGS = (
@@ -237,6 +239,8 @@ def _strip_one(found: Stripped) -> bool:
 
 
 def _strip_process(found: Stripped) -> bool:
+    if file := _FILE.match(found.text):
+        return _take(found, file.end())
     match = _PARENTHESES.match(found.text)
     if not match or (match[0] not in _PARSED and not _OF_PROCESS.fullmatch(match["who"])):
         return _strip_unbalanced(found)

@@ -31,15 +31,17 @@ _FIRST_FRAME = '  File "/home/user/venv/lib/python3.11/site-packages/ray/_privat
 
 UNREGISTERED = Signal(
     "worker.unregistered",
-    "have not registered within the timeout. The process is ",
-    r"^Some workers of the worker process\((?P<worker_pid>\d+)\) have not registered within the timeout\. "
+    "have not registered within the timeout.",
+    r"^Some workers of the worker process\((?:(?P<worker_pid>\d+)|<?\w{1,20}>?)\) have not registered within the timeout\.\s{1,3}"
     r"The process is (?P<state>dead|still alive)",
     (*RAYLET, "raylet-echo"),
     "Some workers of the worker process(450) have not registered within the timeout. The process is dead, probably it crashed "
     "during start.",
+    extent="record",
     symptom=True,
     fold=("state",),
 )
+"""A person may replace the pid, or break the line."""
 TRACEBACK = Signal(
     "worker.start_traceback",
     "/workers/default_worker.py",
@@ -205,7 +207,7 @@ def _given_up(case: Case) -> list[Event]:
 def said_by(case: Case, events: Iterable[Event], *kinds: str) -> list[Event]:
     """What these processes printed: in `raylet.err` of their node, or in files of their pid."""
     starts_ = list(events)
-    pids = {int(e["worker_pid"]) for e in starts_}
+    pids = {int(e["worker_pid"]) for e in starts_ if e["worker_pid"]}
     folders = {e.source.path.rpartition("/")[0] for e in starts_}
     found = []
     for event in case.of(*kinds):
