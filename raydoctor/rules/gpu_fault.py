@@ -5,6 +5,7 @@
   triggered`, or torch prints it in `Process group watchdog thread terminated with exception: CUDA error: …`. The
   process then aborts (`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`.
 - AMD's runtime prints `Memory access fault by GPU node-N`.
+- An Ascend NPU reports `NPU function error: …, error code is 507014` and `[Error]: The aicore execution times out.`
 - The kernel log may contain `NVRM: Xid (PCI:…): 31`.
 
 ## Why
@@ -31,6 +32,7 @@ they reach the GPU, upgrade the library, or choose another attention backend.
 
 ## Not this when
 - the message is `CUDA out of memory` (`cuda-oom`) or `Watchdog caught collective operation timeout` (`nccl-failure`).
+- an NPU reports another code, for example 207001 (no memory) or 107002 (a wrong call).
 - the kernel log contains only Xid 43 or 45, which follow the end of a process, or 63, which reports a repair.
 """
 
@@ -45,13 +47,14 @@ from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended, engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
-from raydoctor.rules.shared.gpu_fault import ASSERTION, WATCHDOG, XID, Fault
+from raydoctor.rules.shared.gpu_fault import ASSERTION, LOGGED, WATCHDOG, XID, Fault
 from raydoctor.rules.shared.task_error import Printed, error_entities
 
 _DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
@@ -60,6 +63,11 @@ _ASSERT = "device-side assert triggered"
 _CRASH = tuple(dict.fromkeys(signal.kind for signal in CRASH_SIGNALS))
 _OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
 _OF_AMD = "Memory access fault"
+_PTA = "ERR00100 PTA call acl api failed"
+_ADVICE = "For debugging consider passing CUDA_LAUNCH_BLOCKING"
+_LOST = "cut off"
+_CODE = pattern(r"error code(?: is |: ?)(?P<code>\d{6})")
+_OF_NPU = pattern(r"error code|(?:aicore|aicpu|vector core)\b")
 
 
 class _GpuIncident(NamedTuple):
@@ -100,14 +108,19 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
     dead: list[Printed] = []
     for seen in (*user_errors.failures(case), *user_errors.constructors(case)):
         raised = seen.failure.raised
-        if raised and (found := gpu.TEXT.search(raised.message)):
-            errors.setdefault(found["what"], []).append(seen)
+        if raised and (what := gpu.text_of(raised.message)):
+            errors.setdefault(what, []).append(seen)
         elif engine.died(seen):
             dead.append(seen)
     texts = list(dict.fromkeys((*by_text, *errors)))
     checks = [] if texts else case.of(ASSERTION.kind)
     if checks and evidence.is_console(case):
         yield _GpuIncident(_ASSERT, checks, [], [])
+    lost = [] if texts or checks or case.of(LOGGED.kind) else gpu.beheaded(case)
+    if lost and not any(
+        "CUDA error: " in e.message or "CUDA out of memory" in e.message for e in case.events
+    ):
+        yield _GpuIncident(_LOST, lost, [], [])
     for what in texts:
         events = by_text.get(what, [])
         exits = evidence.unexpected_exits(case, events)
@@ -147,12 +160,19 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
             *assertions,
             *_aborts(case, incident),
             *gpu.tracebacks(case, what),
+            *(e for e in case.of("log.error") if _is_part(e, what)),
             *(f.event for f in faults),
             *evidence.exit_events(exits),
             *evidence.attempts_covered(case, exits),
             *(e for seen in errors for e in seen.records),
         ),
     )
+
+
+def _is_part(event: Event, what: str) -> bool:
+    """Whether a logged line is a part of the error's text."""
+    words = _PTA if _OF_NPU.match(what) else _ADVICE if what == _LOST else ""
+    return bool(words) and words in event.message
 
 
 def _aborts(case: Case, incident: _GpuIncident) -> Iterator[Event]:
@@ -186,12 +206,18 @@ def _subject(incident: _GpuIncident) -> str:
     if incident.exits:
         return ended.workers(incident.exits[:1])
     for event in processes.values():
-        name = event["who"] or ("Rank" + rank[4:] if rank else "A process")
+        name = "Rank" + rank[4:] if rank else event["who"] or "A process"
         return f"{called(name)} (pid {event.pid})" if event.pid is not None else called(name)
     return called(incident.errors[0].failure.function) if incident.errors else "A process"
 
 
 def _error(what: str) -> str:
+    if coded := _CODE.match(what):
+        return f"NPU error {coded['code']}: {gpu.NPU_CODES[coded['code']]}"
+    if _OF_NPU.match(what):
+        return f"an NPU error: the {what}"
+    if what == _LOST:
+        return "a CUDA error whose text the console cut off"
     return what if what.startswith(_OF_AMD) else f"CUDA error: {what}"
 
 
@@ -244,6 +270,8 @@ def _severity(case: Case, incident: _GpuIncident, faults: Sequence[Fault]) -> Se
     """A warning if a program only printed the exception and the GCS records no exit of its process."""
     if incident.exits:
         return evidence.severity(case, incident.exits)
+    if incident.what == _LOST:
+        return "warning"
     is_certain = incident.errors or faults or any(e.kind == WATCHDOG.kind for e in incident.events)
     return "error" if is_certain or "gcs-out" not in case.roles else "warning"
 
@@ -282,6 +310,16 @@ def _remedies(
             ("nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg -T | grep -i xid   # on that node",),
             doc=_XID_DOC,
         )
+        return
+    if _OF_NPU.match(what):
+        yield Remedy(
+            "Find the failed kernel: the NPU reports the error at a later call",
+            (
+                'ray.init(runtime_env={"env_vars": {"ASCEND_LAUNCH_BLOCKING": "1"}})   # slow, for one run',
+                "ls -t ~/ascend/log/debug/plog/ | head   # CANN's own logs on the node of that process: the first ERROR is the cause",
+            ),
+        )
+        yield Remedy("Check the NPU and its memory", ("npu-smi info; npu-smi info -t ecc -i 0",))
         return
     if assertions:
         yield Remedy(
@@ -367,6 +405,41 @@ _APPENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a kernel on an NPU times out",
+        "[rank1]:[E1129 10:54:13.679153542 compiler_depend.ts:444] operator():torch_npu.dir/compiler_depend.ts:34 NPU function error: "
+        "call aclnnRmsNorm failed, error code is 507014\n[ERROR] 2026-11-21-10:54:13 (PID:918, Device:1, RankID:-1) ERR00100 PTA call acl api failed\n"
+        f"{gpu.NPU_WORDS.sample}\n",
+        says=(
+            "Rank 1 failed with NPU error 507014: a kernel on the AI core timed out",
+            "ASCEND_LAUNCH_BLOCKING",
+            "plog",
+        ),
+    ),
+    console(
+        "only CANN's words for it are left",
+        f"(RayWorkerWrapper pid=918) {gpu.NPU_WORDS.sample}\n",
+        says=(
+            "RayWorkerWrapper (pid 918) failed with an NPU error: the aicore execution times out",
+        ),
+    ),
+    console(
+        "an NPU refuses a wrong call",
+        "step 1\nNPU function error: aclrtSetDevice, error code is 107001\nstep 2\n",
+    ),
+    console(
+        "a paste that begins below the text of a CUDA error",
+        "ERROR 09-27 06:46:46 engine.py:157] For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "ERROR 09-27 06:46:46 engine.py:157] Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\nINFO:     Shutting down\n",
+        says=("failed with a CUDA error whose text the console cut off",),
+        severity="warning",
+    ),
+    console(
+        "the same lines below an error that is no fault of the GPU",
+        "RuntimeError: CUDA error: invalid device ordinal\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n",
+        roots=("gpu-unavailable",),
+    ),
     Example(
         "the worker's end is recorded",
         {

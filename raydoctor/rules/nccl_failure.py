@@ -251,7 +251,7 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     ]
     links += [link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)]
     return Finding(
-        f"{ranks} timed out{after} in an NCCL collective operation{operation}{ended}: {_absent(reports, progress)}",
+        f"{ranks} timed out{after} in an {first['library'] or 'NCCL'} collective operation{operation}{ended}: {_absent(reports, progress)}",
         tuple(links),
         explains=(
             TIMED_OUT,
@@ -492,6 +492,12 @@ _RAISED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the watchdog of HCCL, on NPUs",
+        "[rank1]:[E324 13:00:25.428029551 compiler_depend.ts:574] [Rank 1] Watchdog caught collective operation timeout: WorkHCCL(SeqNum=196, "
+        "OpType=ALLREDUCE, Timeout(ms)=3600000) ran for 3600185 milliseconds before timing out.\n",
+        says=("Rank 1 timed out after 3600 s in an HCCL collective operation (ALLREDUCE)",),
+    ),
     Example(
         "ranks 0 and 2 wait for rank 1",
         {

@@ -25,8 +25,46 @@ _TEXTS = (
     r"|operation not supported on global/shared address space|Invalid access of peer GPU memory over nvlink or a hardware error"
     r"|unknown error"
 )
-TEXT = pattern(rf"(?:CUDA error|Triton Error \[CUDA\]): (?P<what>{_TEXTS})")
-"""The error within an exception's message."""
+NPU_CODES = {
+    "507010": "the device lost its heartbeat",
+    "507011": "the execution of a model failed",
+    "507014": "a kernel on the AI core timed out",
+    "507015": "a kernel on the AI core failed",
+    "507016": "a kernel on the AI core trapped",
+    "507017": "a kernel on the AI CPU timed out",
+    "507018": "a kernel on the AI CPU failed",
+    "507034": "a kernel on the vector core timed out",
+    "507035": "a kernel on the vector core failed",
+    "507036": "a kernel on the vector core trapped",
+    "507046": "the synchronization of a stream timed out",
+    "507048": "a group of kernels (FFTS+) timed out",
+    "507049": "a group of kernels (FFTS+) failed",
+    "507053": "the memory of the device failed",
+    "507054": "the memory of the device failed (ECC)",
+    "507056": "the memory of the device may be defective",
+    "507057": "another device may have failed",
+}
+"""Errors of an Ascend NPU after which its process cannot go on (`rt_error_codes.h` of CANN)."""
+
+
+def _npu(code: str) -> str:
+    """What torch_npu and CANN print of these errors; `code`: the words in front of the number."""
+    return (
+        r"(?:\bNPU (?:function )?error\b[^\n]{0,300}?|\bACL stream synchronize failed), "
+        rf"(?P<what>{code}(?:{'|'.join(NPU_CODES)}))\b"
+    )
+
+
+_TEXT = (
+    pattern(rf"(?:CUDA error|Triton Error \[CUDA\]): (?P<what>{_TEXTS})"),
+    pattern(_npu("error code(?: is |: ?)")),
+)
+
+
+def text_of(message: str) -> str:
+    """The error within an exception's message; empty if there is none."""
+    return next((found["what"] for each in _TEXT if (found := each.search(message))), "")
+
 
 WATCHDOG = Signal(
     "gpu.watchdog",
@@ -64,8 +102,33 @@ RAISED = (
         "[ERROR] CUDA error /src/model/gpt.cc:278 'cudaMemcpy(a, b, n, kind)': (700) an illegal memory access was encountered",
         fold=("what",),
     ),
+    Signal(
+        "gpu.raised",
+        "error code is 507",
+        _npu("error code is "),
+        OUTPUT,
+        "RuntimeError: operator():torch_npu/csrc/core/npu/NPUStream.cpp:506 NPU function error: call aclnnRmsNorm failed, error code is 507014",
+        fold=("what",),
+    ),
+    Signal(
+        "gpu.raised",
+        "error code:",
+        _npu("error code: ?"),
+        OUTPUT,
+        "RuntimeError: ACL stream synchronize failed, error code:507018",
+        fold=("what",),
+    ),
 )
-"""Exceptions of torch and Triton, and what C++ engines print of a failed call, with its code."""
+"""Exceptions of torch, Triton and torch_npu, and what C++ engines print of a failed call, with its code."""
+NPU_WORDS = Signal(
+    "gpu.npu_words",
+    "[Error]: The ",
+    r"^\[Error\]: The (?P<what>(?:aicore|aicpu|vector core)(?: trap)? exec\w{0,10} (?:times out|is abnormal))",
+    OUTPUT,
+    "[Error]: The aicore execution times out.",
+    fold=("what",),
+)
+"""CANN's meaning of the code, in the lines below torch_npu's exception: a paste may have lost the code."""
 ROCM = Signal(
     "gpu.rocm",
     "emory access fault by GPU node-",
@@ -112,7 +175,7 @@ XID = Signal(
     fold=("pci", "xid"),
 )
 """Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
-SIGNALS = (WATCHDOG, *RAISED, ROCM, LOGGED, _APPENDED, ASSERTION, XID)
+SIGNALS = (WATCHDOG, *RAISED, NPU_WORDS, ROCM, LOGGED, _APPENDED, ASSERTION, XID)
 _APPENDED_LINES = 4
 """Lines from the error to torch's last line: one or two others are between them."""
 
@@ -182,11 +245,16 @@ def printed(case: Case) -> list[Event]:
             for end in ends
         )
     ]
-    known = [*case.of(WATCHDOG.kind, RAISED[0].kind, ROCM.kind)]
+    known = [*case.of(WATCHDOG.kind, RAISED[0].kind, ROCM.kind)] or case.of(NPU_WORDS.kind)
     return [
         *known,
         *(e for e in logged if not any(e.source is k.source and e.line == k.line for k in known)),
     ]
+
+
+def beheaded(case: Case) -> list[Event]:
+    """The lines that torch appends to the text of a CUDA error, in an excerpt that begins below the text."""
+    return [e for e in case.of(_APPENDED.kind) if e.source.is_excerpt and e.line <= _APPENDED_LINES]
 
 
 def tracebacks(case: Case, *texts: str) -> tuple[Event, ...]:
