@@ -3,7 +3,9 @@
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
 unrecoverable failure`. The worker's `.err` file contains `*** SIGSEGV received at time=…` and `Fatal Python error:
-Segmentation fault` with a stack. If the driver crashes, its job ends with it.
+Segmentation fault` with a stack. If the driver crashes, its job ends with it. If a paste shows only a part of a
+report, raydoctor reads its frames (`_raylet.so(+0x…)`, `    @  0x…`), Paddle's `C++ Traceback`, and words that a library
+prints before it aborts (`Assertion … failed.`, `double free or corruption`, `OMP: Error #15`).
 
 ## Why
 A Python exception does not end a process like this: a C, C++, Rust or CUDA library does.
@@ -45,6 +47,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended, store
+from raydoctor.rules.shared.cluster import spelled
 from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
@@ -191,7 +194,8 @@ def _what(crash: Crash) -> str:
         text += f" in {crash.place}"
     if crash.symbol:
         text += f", native function {crash.symbol}"
-    return f"{text} ({crash.words})" if crash.words else text
+    words = spelled(crash.words) if crash.words.startswith("Assertion") else crash.words
+    return f"{text} ({words})" if words else text
 
 
 def _links(crash: Crash, label: str) -> Iterator[Link]:
@@ -257,7 +261,19 @@ def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
 def _remedies(crash: Crash) -> tuple[Remedy, ...]:
     if deep := crash.recursive:
         return (_bound(deep.function), _reproduce(crash))
+    if crash.words.startswith("OMP: ") or crash.symbol.startswith("__kmp_"):
+        return (_OPENMP, _reproduce(crash), _core_file())
     return (_reproduce(crash), *_by_signal(crash), _library(crash), _core_file())
+
+
+_OPENMP = Remedy(
+    "Install packages that share one OpenMP library: OpenMP aborts a process that loads two",
+    (
+        "find $(python -c 'import sys; print(sys.prefix)') -name 'lib*omp*' -not -name '*.pyc'   # which packages bring one",
+        "conda install nomkl   # conda: the packages then share one",
+    ),
+    risk="disruptive",
+)
 
 
 def _bound(function: str) -> Remedy:
@@ -395,6 +411,45 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a paste that begins within the native stack of a worker that OpenMP aborted",
+        "".join(
+            f"(Booster pid=51) [2026-11-21 07:34:44,332 E 51 458] logging.cc:317:     @     {frame}\n"
+            for frame in (
+                "0x700008484ba0  (unknown)  0x0",
+                "0x7fff6d266808  (unknown)  abort",
+                "0x1b11fa184  (unknown)  __kmp_abort_process",
+            )
+        ),
+        says=("Booster (pid 51) crashed: SIGABRT, native function __kmp_abort_process",),
+    ),
+    console(
+        "a paste that begins within the stacks that Ray prints for two workers",
+        "".join(
+            f"(Trainer pid={pid}, ip=10.0.0.2) /venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()\n"
+            for pid in (51, 52)
+        ),
+        says=("2 workers of Trainer crashed: a fatal error, whose report begins before this text",),
+    ),
+    console(
+        "Paddle's handler of signals, and the console ends within its stack",
+        "(Trainer pid=51) C++ Traceback (most recent call last):\n(Trainer pid=51) ----------\n(Trainer pid=51) 0   ray::core::CoreWorker::Run()\n",
+        says=("Trainer (pid 51) crashed: a fatal signal, whose name is below this text",),
+    ),
+    console(
+        "two OpenMP libraries in one process",
+        "OMP: Error #15: Initializing libiomp5, but found libomp already initialized.\n",
+        says=("crashed: SIGABRT (OMP: Error", "one OpenMP library"),
+    ),
+    console(
+        "an assertion of a C library",
+        "python: solver.c:12: solve: Assertion `n > 0 && m' failed.\n",
+        says=("SIGABRT (Assertion",),
+    ),
+    console(
+        "a program that logs such an assertion of a program that it started, and continues",
+        "helper: solver.c:12: solve: Assertion `n > 0' failed.\nstarted the helper again\nloss 0.1\n",
+    ),
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},

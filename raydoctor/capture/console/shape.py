@@ -24,6 +24,8 @@ _ESCAPES = pattern(
     # `DESC[A]` is a program's text.
     rf"|(?:{'|'.join(map(re.escape, _WRITTEN))})(?<![A-Za-z]ESC)\[[0-9;?]{{0,40}}[A-HJKSTfhlmnsu]"
 )
+_ZERO = pattern(r"0(?=\[\d{1,2}m)")
+"""What some viewers leave of each escape character."""
 _ENDS_OF_WRITTEN = tuple(dict.fromkeys(f"{each[-2:]}[" for each in _WRITTEN))
 """For a quick test."""
 _NESTED = 4
@@ -198,6 +200,8 @@ def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
     if text.isprintable() and "[" not in text:
         return text
+    if text.startswith("0[") and "m0[" in text:
+        text = _ZERO.sub("\x1b", text)
     # What is removed may have separated the parts of another code.
     for _ in range(_NESTED):
         before = text

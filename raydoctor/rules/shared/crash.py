@@ -147,9 +147,30 @@ CRASH_SIGNALS = (
     Signal(
         "crash.frames",
         "    @ ",
-        r"^ {4}@ +0x[0-9a-f]{4,16} +(?:\d{1,12}|\(unknown\)) +\S",
-        DRIVER,
+        r"^ {4}@ +0x[0-9a-f]{4,16} +(?:\d{1,12}|\(unknown\)) +(?P<symbol>\S.*)",
+        ("worker-echo", *DRIVER),
         "    @     0x7f1a0eb14923       1552  _PyImport_LoadDynamicModuleWithSpec",
+    ),
+    Signal(
+        "crash.native",
+        "/_raylet.so(+0x",
+        r"^ {0,8}/\S{1,300}/ray/_raylet\.so\(\+0x[0-9a-f]+\) \[0x[0-9a-f]+\](?: (?P<symbol>\S.*))?",
+        ("worker-echo", *DRIVER),
+        "/venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()",
+    ),
+    Signal(
+        "crash.paddle",
+        "C++ Traceback (most recent call last):",
+        r"^C\+\+ Traceback \(most recent call last\):",
+        ("worker-echo", *DRIVER),
+        "C++ Traceback (most recent call last):",
+    ),
+    Signal(
+        "crash.shell",
+        " is detected by the operating system.",
+        r"^FatalError: `(?P<what>Segmentation fault|Bus error|Illegal instruction|Erroneous arithmetic operation|Process abort signal)` is detected by the operating system\.",
+        ("worker-echo", *DRIVER),
+        "FatalError: `Segmentation fault` is detected by the operating system.",
     ),
     Signal(
         "crash.shell",
@@ -216,6 +237,11 @@ CRASH_SIGNALS = (
         r"^(?P<words>double free or corruption.*)",
         "double free or corruption (fasttop)",
     ),
+    _words(
+        "OMP: Error #",
+        r"^(?P<words>OMP: Error #\d{1,6}: .*)",
+        "OMP: Error #15: Initializing libiomp5, but found libomp already initialized.",
+    ),
     _words("malloc(): ", r"^(?P<words>malloc\(\): .*)", "malloc(): corrupted top size"),
     _words(
         "corrupted size vs. prev_size",
@@ -227,9 +253,15 @@ CRASH_SIGNALS = (
 
 _ECHOED = (
     *("crash.printed", "crash.frame", "crash.python", "crash.words"),
-    *("crash.tail", "crash.shell", "crash.frames"),
+    *("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.paddle"),
 )
-_REMAINS = ("crash.tail", "crash.shell", "crash.frames")
+_REMAINS = ("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.paddle")
+_ABORTS = pattern(r"Assertion |double free|free\(\)|malloc\(\)|corrupted size|OMP: Error ")
+"""Words below which the C library, or OpenMP's, calls `abort()` at once: no exception is behind them."""
+_NO_SYMBOL = pattern(
+    r"0x0$|\(unknown\)|_{0,2}(?:gsignal|raise|abort|pthread_kill\w*|restore_rt|sigtramp)(?:@|\(|$)"
+)
+"""What `abort()` itself calls, and frames without a name."""
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d{1,20}),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(
@@ -244,6 +276,8 @@ _RAYS_MODULES = (
 """Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
 _BEHEADED = "a fatal error, whose report begins before this text"
 """In place of a signal. Python lists extension modules only below a fatal error (`faulthandler`, 3.10 and later)."""
+_UNNAMED = "a fatal signal, whose name is below this text"
+"""In place of a signal below the first line of a report of Paddle's handler."""
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
     "Bus error": "SIGBUS",
@@ -251,8 +285,10 @@ _SIGNAL_OF = {
     "Floating point exception": "SIGFPE",
     "Floating-point exception": "SIGFPE",
     "Aborted": "SIGABRT",
+    "Erroneous arithmetic operation": "SIGFPE",
+    "Process abort signal": "SIGABRT",
 }
-"""faulthandler's names; any other fatal error of Python calls `abort()`."""
+"""faulthandler's names, and Paddle's last two; any other fatal error of Python calls `abort()`."""
 _LONGEST_STACK = 100
 """Lines."""
 _LATEST, _LONGEST_DUMP = 3.0, 900.0
@@ -362,7 +398,11 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
     An excerpt may have lost one of them: then a whole report counts, if no process's end is recorded.
     """
     by_file = evidence.grouped(
-        (e for e in case.of("crash.handler", *_ECHOED) if e.source.role in DRIVER and not e["who"]),
+        (
+            e
+            for e in case.of("crash.handler", *_ECHOED)
+            if e.source.role in DRIVER and not e["who"] and _is_whole_or_first(case, e)
+        ),
         lambda e: e.source.path,
     )
     stops = evidence.grouped(case.of(_STOPPED.kind), lambda e: e.source.path)
@@ -373,11 +413,20 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
             continue
         kinds = {e.kind for e in events}
         is_shown = (
-            crash.python or kinds & {"crash.frame", *_REMAINS} or "E" in {e.level for e in events}
+            crash.python
+            or kinds & {"crash.frame", *_REMAINS}
+            or (crash.said and not crash.handler)
+            or "E" in {e.level for e in events}
         )
         is_own = is_shown and events[0].source.is_excerpt and not case.exits
         if is_own or (crash.handler and crash.python):
             yield crash
+
+
+def _is_whole_or_first(case: Case, event: Event) -> bool:
+    """Whether a frame of `_raylet.so` may count: what is above a whole stack says more."""
+    frames = [e for e in case.of(event.kind) if e.source is event.source]
+    return event.kind != "crash.native" or frames[0].line == 1
 
 
 def _is_of_stop(event: Event, stops: Sequence[Event]) -> bool:
@@ -442,7 +491,10 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
     echoed = [
         e
         for e in case.of(*_ECHOED)
-        if e["who"] and e.pid is not None and case.exit_of_process(e.pid, ip=e["ip"]) is None
+        if e["who"]
+        and e.pid is not None
+        and case.exit_of_process(e.pid, ip=e["ip"]) is None
+        and _is_whole_or_first(case, e)
     ]
     for (ip, pid), events in evidence.grouped(echoed, lambda e: (e["ip"], e.pid)).items():
         name = events[0]["who"]
@@ -525,7 +577,7 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
 
 
 def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
-    """A crash of which an excerpt shows only the end of Ray's or Python's report, or the shell's line."""
+    """A crash of which an excerpt shows only a part: the end of a report, frames, the shell's line, or the last words."""
     found = [
         e
         for e in events
@@ -534,12 +586,31 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
         # Only the handler of signals logs frames at this level.
         and (e.kind != "crash.frames" or e.level == "E")
     ]
-    if not found:
+    words = [e for e in events if e.kind == "crash.words" and e.source.is_excerpt]
+    aborts = [e for e in words if _ABORTS.match(e["words"])]
+    if not found and not aborts:
         return None
-    modules, count = _modules(found[0])
-    what = found[0]["what"]
-    signal = what if what.startswith("SIG") else _SIGNAL_OF.get(what.capitalize(), _BEHEADED)
-    return Crash(signal, tuple(found), modules=modules, module_count=count, exit=exit_)
+    stack = [e["symbol"].strip() for e in found if e["symbol"]]
+    is_abort = bool(aborts) or any(name.startswith("abort") for name in stack)
+    modules, count = _modules(found[0]) if found else ((), 0)
+    what = found[0]["what"] if found else ""
+    signal = (
+        what
+        if what.startswith("SIG")
+        else _SIGNAL_OF.get(what, "") or _SIGNAL_OF.get(what.capitalize(), "")
+    )
+    said = aborts[-1] if aborts else None
+    return Crash(
+        signal
+        or ("SIGABRT" if is_abort else _UNNAMED if found[0].kind == "crash.paddle" else _BEHEADED),
+        (*found, *words),
+        said=said,
+        symbol=next((name for name in stack if not _NO_SYMBOL.match(name)), "") if is_abort else "",
+        words=said["words"].strip() if said else "",
+        modules=modules,
+        module_count=count,
+        exit=exit_,
+    )
 
 
 def _completeness(stack: Event) -> tuple[int, bool]:
