@@ -405,41 +405,6 @@ _APPENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a kernel on an NPU times out",
-        "[rank1]:[E1129 10:54:13.679153542 compiler_depend.ts:444] operator():torch_npu.dir/compiler_depend.ts:34 NPU function error: "
-        "call aclnnRmsNorm failed, error code is 507014\n[ERROR] 2026-11-21-10:54:13 (PID:918, Device:1, RankID:-1) ERR00100 PTA call acl api failed\n"
-        f"{gpu.NPU_WORDS.sample}\n",
-        says=(
-            "Rank 1 failed with NPU error 507014: a kernel on the AI core timed out",
-            "ASCEND_LAUNCH_BLOCKING",
-            "plog",
-        ),
-    ),
-    console(
-        "only CANN's words for it are left",
-        f"(RayWorkerWrapper pid=918) {gpu.NPU_WORDS.sample}\n",
-        says=(
-            "RayWorkerWrapper (pid 918) failed with an NPU error: the aicore execution times out",
-        ),
-    ),
-    console(
-        "an NPU refuses a wrong call",
-        "step 1\nNPU function error: aclrtSetDevice, error code is 107001\nstep 2\n",
-    ),
-    console(
-        "a paste that begins below the text of a CUDA error",
-        "ERROR 09-27 06:46:46 engine.py:157] For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-        "ERROR 09-27 06:46:46 engine.py:157] Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\nINFO:     Shutting down\n",
-        says=("failed with a CUDA error whose text the console cut off",),
-        severity="warning",
-    ),
-    console(
-        "the same lines below an error that is no fault of the GPU",
-        "RuntimeError: CUDA error: invalid device ordinal\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n",
-        roots=("gpu-unavailable",),
-    ),
     Example(
         "the worker's end is recorded",
         {
@@ -522,5 +487,40 @@ EXAMPLES: tuple[Example, ...] = (
             + _XID79.replace(": 79,", ": 45,"),
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "a kernel on an NPU times out",
+        "[rank1]:[E1129 10:54:13.679153542 compiler_depend.ts:444] operator():torch_npu.dir/compiler_depend.ts:34 NPU function error: "
+        "call aclnnRmsNorm failed, error code is 507014\n[ERROR] 2026-11-21-10:54:13 (PID:918, Device:1, RankID:-1) ERR00100 PTA call acl api failed\n"
+        f"{gpu.NPU_WORDS.sample}\n",
+        says=(
+            "Rank 1 failed with NPU error 507014: a kernel on the AI core timed out",
+            "ASCEND_LAUNCH_BLOCKING",
+            "plog",
+        ),
+    ),
+    console(
+        "only CANN's words for it are left",
+        f"(RayWorkerWrapper pid=918) {gpu.NPU_WORDS.sample}\n",
+        says=(
+            "RayWorkerWrapper (pid 918) failed with an NPU error: the aicore execution times out",
+        ),
+    ),
+    console(
+        "an NPU refuses a wrong call",
+        "step 1\nNPU function error: aclrtSetDevice, error code is 107001\nstep 2\n",
+    ),
+    console(
+        "a paste that begins below the text of a CUDA error",
+        "ERROR 09-27 06:46:46 engine.py:157] For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "ERROR 09-27 06:46:46 engine.py:157] Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\nINFO:     Shutting down\n",
+        says=("failed with a CUDA error whose text the console cut off",),
+        severity="warning",
+    ),
+    console(
+        "the same lines below an error that is no fault of the GPU",
+        "RuntimeError: CUDA error: invalid device ordinal\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n",
+        roots=("gpu-unavailable",),
     ),
 )

@@ -492,12 +492,6 @@ _RAISED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the watchdog of HCCL, on NPUs",
-        "[rank1]:[E324 13:00:25.428029551 compiler_depend.ts:574] [Rank 1] Watchdog caught collective operation timeout: WorkHCCL(SeqNum=196, "
-        "OpType=ALLREDUCE, Timeout(ms)=3600000) ran for 3600185 milliseconds before timing out.\n",
-        says=("Rank 1 timed out after 3600 s in an HCCL collective operation (ALLREDUCE)",),
-    ),
     Example(
         "ranks 0 and 2 wait for rank 1",
         {
@@ -688,5 +682,11 @@ EXAMPLES: tuple[Example, ...] = (
         "a trial whose failure the program survives",
         "(tune pid=3) ncclRemoteError: A call failed possibly due to a network error\ntrial 3 pruned, continuing\ndone\n",
         severity="warning",
+    ),
+    console(
+        "the watchdog of HCCL, on NPUs",
+        "[rank1]:[E324 13:00:25.428029551 compiler_depend.ts:574] [Rank 1] Watchdog caught collective operation timeout: WorkHCCL(SeqNum=196, "
+        "OpType=ALLREDUCE, Timeout(ms)=3600000) ran for 3600185 milliseconds before timing out.\n",
+        says=("Rank 1 timed out after 3600 s in an HCCL collective operation (ALLREDUCE)",),
     ),
 )

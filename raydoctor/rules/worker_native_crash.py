@@ -411,45 +411,6 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a paste that begins within the native stack of a worker that OpenMP aborted",
-        "".join(
-            f"(Booster pid=51) [2026-11-21 07:34:44,332 E 51 458] logging.cc:317:     @     {frame}\n"
-            for frame in (
-                "0x700008484ba0  (unknown)  0x0",
-                "0x7fff6d266808  (unknown)  abort",
-                "0x1b11fa184  (unknown)  __kmp_abort_process",
-            )
-        ),
-        says=("Booster (pid 51) crashed: SIGABRT, native function __kmp_abort_process",),
-    ),
-    console(
-        "a paste that begins within the stacks that Ray prints for two workers",
-        "".join(
-            f"(Trainer pid={pid}, ip=10.0.0.2) /venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()\n"
-            for pid in (51, 52)
-        ),
-        says=("2 workers of Trainer crashed: a fatal error, whose report begins before this text",),
-    ),
-    console(
-        "Paddle's handler of signals, and the console ends within its stack",
-        "(Trainer pid=51) C++ Traceback (most recent call last):\n(Trainer pid=51) ----------\n(Trainer pid=51) 0   ray::core::CoreWorker::Run()\n",
-        says=("Trainer (pid 51) crashed: a fatal signal, whose name is below this text",),
-    ),
-    console(
-        "two OpenMP libraries in one process",
-        "OMP: Error #15: Initializing libiomp5, but found libomp already initialized.\n",
-        says=("crashed: SIGABRT (OMP: Error", "one OpenMP library"),
-    ),
-    console(
-        "an assertion of a C library",
-        "python: solver.c:12: solve: Assertion `n > 0 && m' failed.\n",
-        says=("SIGABRT (Assertion",),
-    ),
-    console(
-        "a program that logs such an assertion of a program that it started, and continues",
-        "helper: solver.c:12: solve: Assertion `n > 0' failed.\nstarted the helper again\nloss 0.1\n",
-    ),
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
@@ -691,5 +652,44 @@ EXAMPLES: tuple[Example, ...] = (
         "programs that quote reports and continue",
         f"(sup pid=4) {_HANDLER_LINE}\n(sup pid=4) {_PC_LINE}\n(sup pid=4) child started again\n"
         f"{_HANDLER_LINE}\n{_PC_LINE}\nreport quoted above was from ticket 4711\nall tests passed\n",
+    ),
+    console(
+        "a paste that begins within the native stack of a worker that OpenMP aborted",
+        "".join(
+            f"(Booster pid=51) [2026-11-21 07:34:44,332 E 51 458] logging.cc:317:     @     {frame}\n"
+            for frame in (
+                "0x700008484ba0  (unknown)  0x0",
+                "0x7fff6d266808  (unknown)  abort",
+                "0x1b11fa184  (unknown)  __kmp_abort_process",
+            )
+        ),
+        says=("Booster (pid 51) crashed: SIGABRT, native function __kmp_abort_process",),
+    ),
+    console(
+        "a paste that begins within the stacks that Ray prints for two workers",
+        "".join(
+            f"(Trainer pid={pid}, ip=10.0.0.2) /venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()\n"
+            for pid in (51, 52)
+        ),
+        says=("2 workers of Trainer crashed: a fatal error, whose report begins before this text",),
+    ),
+    console(
+        "Paddle's handler of signals, and the console ends within its stack",
+        "(Trainer pid=51) C++ Traceback (most recent call last):\n(Trainer pid=51) ----------\n(Trainer pid=51) 0   ray::core::CoreWorker::Run()\n",
+        says=("Trainer (pid 51) crashed: a fatal signal, whose name is below this text",),
+    ),
+    console(
+        "two OpenMP libraries in one process",
+        "OMP: Error #15: Initializing libiomp5, but found libomp already initialized.\n",
+        says=("crashed: SIGABRT (OMP: Error", "one OpenMP library"),
+    ),
+    console(
+        "an assertion of a C library",
+        "python: solver.c:12: solve: Assertion `n > 0 && m' failed.\n",
+        says=("SIGABRT (Assertion",),
+    ),
+    console(
+        "a program that logs such an assertion of a program that it started, and continues",
+        "helper: solver.c:12: solve: Assertion `n > 0' failed.\nstarted the helper again\nloss 0.1\n",
     ),
 )
