@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
 from raydoctor.case.rule import Signal
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Source
 
 _Value = TypeVar("_Value")
@@ -175,11 +176,19 @@ def table_of(source: Source) -> str:
     return f"{source.role}-excerpt" if source.is_excerpt else source.role
 
 
-def echo_table(source: Source, echo: str) -> str:
-    """The name of the table for a line of a console; `echo`: the process that it echoes, or empty."""
+_EXCEPTION = pattern(r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{1,80}(?:Error|Exception)\b(?:\(\w{1,80}\))?: ")
+
+
+def echo_table(source: Source, echo: str, message: str) -> str:
+    """The name of the table for a line of a console; `echo`: the process that it echoes, or empty.
+
+    In an excerpt, an exception that a worker prints counts like a driver's: the worker may be the one that uses Ray.
+    """
     if not echo:
         return table_of(source)
     if source.is_excerpt:
+        if echo == "worker" and _EXCEPTION.match(message):
+            return DRIVERS_ECHO
         return f"{_LOGS.get(echo) or f'{echo}-echo'}-excerpt"
     return "worker-echo" if echo == "driver" else f"{echo}-echo"
 

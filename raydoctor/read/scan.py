@@ -286,7 +286,7 @@ class _FileReader:
         self._tried.clear()
         self._tried.update(self._matched)
         if role in DRIVERS:
-            self._table = self._index.table(echo_table(self._source, self._echo))
+            self._table = self._index.table(echo_table(self._source, self._echo, self._message))
 
     def _try(self, probes: tuple[SignalProbe, ...]) -> None:
         for probe in probes:

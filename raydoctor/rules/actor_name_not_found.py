@@ -178,7 +178,7 @@ def _finding(case: Case, name: str, events: list[Event], in_tasks: list[Printed]
     words = f"Failed to look up actor with name '{name}'"
     around = [e for e in case.of("driver.exception") if words in e["what"]]
     where = f" in {_place(in_tasks[0].failure)}" if in_tasks else ""
-    is_printed = bool(events)
+    is_printed = any(not event["who"] for event in events)
     events = events or [seen.event for seen in in_tasks]
     links = [Link(fate.event, _freed_when(name, fate))] if fate.event else []
     if fate.left:

@@ -161,9 +161,9 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     if not outside and any(e.source.is_excerpt and case.is_last_of_console(e) for e in waiting):
         session = next((e["session"] for e in waiting if e["session"]), "")
         yield replace(_no_node(case, session, waiting), severity="warning")
-    if evidence.is_console(case) and (
-        events := case.of(NODE_NOT_STARTED[0].kind) or case.of(_NOT_FOUND[0].kind)
-    ):
+    failed = case.of(NODE_NOT_STARTED[0].kind) or case.of(_NOT_FOUND[0].kind)
+    events = [e for e in failed if not (e["who"] and evidence.goes_on(case, e))]
+    if evidence.is_console(case) and events:
         yield _not_started(case, events)
     if events := [e for e in case.of(_NO_HEAD[0].kind) if not evidence.goes_on(case, e)]:
         yield _no_head(case, events)
