@@ -56,6 +56,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, ended
 from raydoctor.rules.shared.cluster import TOO_MANY_FILES, DeadRaylet
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules.shared.failures import ended_programs
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.task_error import MORE_FILES, OUT_OF_FILES
 
@@ -207,7 +208,9 @@ def _is_raised(case: Case, event: Event) -> bool:
     if _of_task(case, event):
         return False
     traceback = _traceback(case, event)
-    return traceback is not None and (
+    if traceback is None:
+        return any(end.offset == event.offset for end, _ in ended_programs(case))
+    return (
         _FRAME_OF_RAY in traceback.message or not evidence.goes_on(case, event, is_line=True)
     )
 
@@ -535,5 +538,14 @@ EXAMPLES: tuple[Example, ...] = (
         "a program that opens fewer files after the error",
         'Traceback (most recent call last):\n  File "/app/a.py", line 4, in shards\n    fs = [open(p) for p in paths]\n'
         "OSError: [Errno 24] Too many open files: '/data/7'\nreading shards one by one instead\ndone\n",
+    ),
+    console(
+        "only the last line of a traceback",
+        f"{PYTHON.sample}\n",
+        roots=("file-descriptor-limit",),
+    ),
+    console(
+        "the same line, and the program continues",
+        f"{PYTHON.sample}\nepoch 3 done\n",
     ),
 )

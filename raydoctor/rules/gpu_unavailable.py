@@ -105,6 +105,12 @@ INVISIBLE = (
         "logging to help debug the issue.",
     ),
     Signal(
+        "gpu.invisible", "deserialize object on a CUDA device but ",
+        LINE_START + r"(?:ray\.exceptions\.\w{1,40}: System error: |RuntimeError: )Attempting to deserialize object on a CUDA device but torch\.cuda\.is_available\(\) is False\.",
+        OUTPUT, "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a "
+        "CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.",
+    ),
+    Signal(
         "gpu.invisible", "No accelerator (CUDA, XPU, HPU, NPU",
         LINE_START + r"RuntimeError: No accelerator \(CUDA, XPU, HPU, NPU[A-Z, ]{0,30}\) is available\.", OUTPUT,
         "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) is available.",
@@ -182,6 +188,12 @@ TOO_FEW = (
     ),
 )  # fmt: skip
 """Newer versions of vLLM add the numbers. If it has no placement group yet, they only warn, and then wait for the GPUs."""
+POOL = Signal(
+    "gpu.pool", "cannot be satisfied in this ray cluster",
+    LINE_START + r"ValueError: Resource pool (?P<pool>[\w.-]{1,100}): (?P<gpus>\d{1,9})\*(?P<nodes>\d{1,9})cannot be satisfied in this ray cluster", OUTPUT,
+    "ValueError: Resource pool global_pool: 8*2cannot be satisfied in this ray cluster",
+)  # fmt: skip
+"""verl: GPUs on each node, and nodes (`trainer/ppo/ray_trainer.py`, 0.3 to 0.6)."""
 NOT_THERE = Signal(
     "gpu.not_there", "Not enough GPUs available. Requested ",
     LINE_START + r"(?:[\w.]{1,200}Error: )?Not enough GPUs available\. Requested (?P<asked>\d{1,9}) GPUs, but only (?P<free>\d{1,9}) are available "
@@ -234,7 +246,7 @@ _WORDS = {
     INVISIBLE[0].kind: pattern(
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
         r"|No HIP GPUs are available(?! \w)|0 active drivers \(\[\]\)\. There should only be one"
-        r"|No supported device detected|Failed to infer device type|No accelerator \(CUDA, XPU"
+        r"|No supported device detected|deserialize object on a CUDA device but torch|Failed to infer device type|No accelerator \(CUDA, XPU"
     ),
     ORDINAL.kind: pattern(
         r"(?:CUDA|HIP) error: invalid device ordinal|device >= 0 && device < num_gpus INTERNAL ASSERT"
@@ -253,6 +265,7 @@ _WORDS = {
         r"World size \(\d{1,9}\) is larger than the number of available GPUs \(|than max local gpu count \("
         r"|to the number of visible devices \("
     ),
+    POOL.kind: pattern(r"cannot be satisfied in this ray cluster"),
     NOT_THERE.kind: pattern(r"Not enough GPUs available\. Requested \d"),
     GAVE_UP.kind: pattern(r"Cannot provide a placement group (?:of|requiring) "),
 }
@@ -267,7 +280,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, *ONE_NODE, NOT_THERE, MANY, WAITS, *NO_NODE_TYPE, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, POOL, *ONE_NODE, NOT_THERE, MANY, WAITS, *NO_NODE_TYPE, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -618,6 +631,32 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _pool(case: Case, events: list[Event]) -> Finding:
+    gpus, nodes = int(events[0]["gpus"]), int(events[0]["nodes"])
+    wanted = f"{evidence.many(nodes, 'node')} with {evidence.many(gpus, 'free GPU')}" + (
+        " each" if nodes > 1 else ""
+    )
+    return _made(
+        case,
+        events,
+        f"verl needs {wanted}, which Ray does not have: a node has not joined, or other work holds its GPUs",
+        f"verl found too few free GPUs for its pool {events[0]['pool']}",
+        name=f"pool {gpus}*{nodes}",
+        remedies=(
+            _holders(),
+            Remedy(
+                "Check that every node joined, with its GPUs, before the program starts",
+                ("ray list nodes --detail   # resources_total of each node",),
+                doc=_DOC,
+            ),
+            Remedy(
+                "Or ask for what the cluster has",
+                ("python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.n_gpus_per_node=1   # plus your other options",),
+            ),
+        ),
+    )  # fmt: skip
+
+
 def _one_node(case: Case, events: list[Event]) -> Finding:
     asked, free = int(events[0]["asked"]), int(events[0]["free"])
     return _made(
@@ -649,6 +688,7 @@ _JUDGES = {
     NODE_HAS_NONE.kind: _node_has_none,
     DRIVER_HAS_NONE.kind: _driver_has_none,
     TOO_FEW[0].kind: _too_few,
+    POOL.kind: _pool,
     ONE_NODE[0].kind: _one_node,
     NOT_THERE.kind: _too_few,
 }
@@ -1010,5 +1050,19 @@ EXAMPLES: tuple[Example, ...] = (
         "(embed pid=12) warning: RuntimeError: No CUDA GPUs are available; falling back\n"
         "vLLM may report that Ray does not allocate any GPUs on the driver node. Then use another node.\n"
         "INFO retry after ValueError: Total available GPUs 0 is less than total desired GPUs 8\n",
+    ),
+    console(
+        "verl compares its pool with the nodes",
+        f"{POOL.sample}\n",
+        says=("2 nodes with 8 free GPUs each",),
+    ),
+    console(
+        "a program quotes verl's message",
+        "retry 1: Resource pool global_pool: 8*2cannot be satisfied in this ray cluster\nepoch 2\n",
+    ),
+    console(
+        "torch cannot restore a tensor of a GPU where none is visible",
+        f"{INVISIBLE[-2].sample}\n",
+        roots=("gpu-unavailable",),
     ),
 )  # fmt: skip

@@ -42,6 +42,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules.shared.failures import ended_programs
 from raydoctor.rules.shared.serialize import (
     CHECKED,
     CULPRIT,
@@ -309,6 +310,9 @@ def _plain(case: Case) -> Iterator[_RefusedPickle]:
             user = [f for f in raised.frames if f.is_user_code]
             what = _named(raised.message, f"a value that {user[-1]} passes to Ray" if user else "")
             yield _RefusedPickle(what, raised.message, (event, *inside))
+    for ending, raised in ended_programs(case):
+        if not raised.frames and is_about_pickling(raised) and not (tracebacks or reported):
+            yield _RefusedPickle(_named(raised.message), raised.message, (ending,))
     around = [*tracebacks, *reported, *case.of("task.error_text")]
     for event in lines:
         if not any(_is_within(event, other) for other in around):
@@ -695,5 +699,16 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that begins with the reason that inspect_serializability prints",
         f"{INSPECTED.sample}\n    Serializing '__init__' <function Trainable.__init_\n",
         roots=("not-serializable",),
+    ),
+    console(
+        "only the last line of a traceback",
+        "TypeError: cannot pickle '_thread.RLock' object\n",
+        says=("'_thread.RLock'", "cannot be pickled"),
+    ),
+    console(
+        "the program's own line pickles for a file",
+        'Traceback (most recent call last):\n  File "/app/save.py", line 9, in <module>\n    pickle.dump(state, out)\n'
+        "TypeError: cannot pickle '_thread.RLock' object\n",
+        roots=("job-failed",),
     ),
 )

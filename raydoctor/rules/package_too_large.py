@@ -44,7 +44,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 TOO_LARGE = Signal(
     "package.too_large",
     " exceeds the maximum size of ",
-    r"^(?:ValueError: |Failed to upload (?:(?P<what>\w+) )?(?P<path>.+?) to the Ray cluster: )?"
+    r"^(?:(?:ray\.exceptions\.)?\w{1,60}Error: |Failed to upload (?:(?P<what>\w+) )?(?P<path>.+?) to the Ray cluster: )?"
     r"Package size \((?P<size>\d{1,20}(?:\.\d{1,20})?)MiB\) exceeds the maximum size of (?P<limit>\d{1,20}(?:\.\d{1,20})?)MiB\.",
     DRIVER,
     "Failed to upload working_dir /home/user/project/resnet to the Ray cluster: Package size (600.00MiB) exceeds the maximum "
@@ -350,5 +350,11 @@ EXAMPLES: tuple[Example, ...] = (
         "Traceback (most recent call last):\n"
         '  File "/app/server.py", line 12, in upload\n    data = await request.read()\n'
         f"{BODY_TOO_LARGE[1].sample}\nupload refused\n",
+    ),
+    console(
+        "the last line of an older Ray",
+        "RuntimeError: Package size (812.31MiB) exceeds the maximum size of 500.00MiB. You can exclude large files using the 'excludes' option "
+        "to the runtime_env or provide a remote URI of a zip file.\n",
+        says=("812 MiB", "500 MiB"),
     ),
 )
