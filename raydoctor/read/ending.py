@@ -14,6 +14,7 @@ not shown.
 `quiet_from` is the place from which the program's own output shows no failure until its end: the program
 survived what is above. `gave_up`: its last line reports that its work is not done. `is_success`: that output
 says that the program succeeded (the summary of a test runner, a job that succeeded, the exit code 0).
+`worker`: the name of the task or actor whose exception an excerpt ends with.
 
 In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
 `(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
@@ -181,10 +182,13 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
             block = _at_the_end(with_workers)
             ended_by = "excerpt" if block else ""
     shown = block or own[-1:]
+    worker = next((w for w, lines in with_workers.items() if block and block[0] in lines), "")
     if shown:
         number = first and first + data.count(b"\n", 0, shown[0].offset - begin)
         text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
         fields = {"ended_by": ended_by}
+        if worker not in writers:
+            fields["worker"], _, fields["worker_pid"] = worker.rpartition(" ")
         quiet = [] if ended_by else _quiet(own, last_error)
         if quiet:
             fields["quiet_from"] = str(quiet[0].offset)

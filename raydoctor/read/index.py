@@ -176,13 +176,15 @@ def table_of(source: Source) -> str:
     return f"{source.role}-excerpt" if source.is_excerpt else source.role
 
 
-_EXCEPTION = pattern(r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{1,80}(?:Error|Exception)\b(?:\(\w{1,80}\))?: ")
+_EXCEPTION = pattern(
+    r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{1,80}(?:Error|Exception)\b(?:\(\w{1,80}\))?: "
+)
 
 
 def echo_table(source: Source, echo: str, message: str) -> str:
     """The name of the table for a line of a console; `echo`: the process that it echoes, or empty.
 
-    In an excerpt, an exception that a worker prints counts like a driver's: the worker may be the one that uses Ray.
+    In an excerpt, an exception that a worker prints counts like a driver's: the worker may call Ray as well.
     """
     if not echo:
         return table_of(source)

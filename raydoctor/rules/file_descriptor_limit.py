@@ -210,9 +210,7 @@ def _is_raised(case: Case, event: Event) -> bool:
     traceback = _traceback(case, event)
     if traceback is None:
         return any(end.offset == event.offset for end, _ in ended_programs(case))
-    return (
-        _FRAME_OF_RAY in traceback.message or not evidence.goes_on(case, event, is_line=True)
-    )
+    return _FRAME_OF_RAY in traceback.message or not evidence.goes_on(case, event, is_line=True)
 
 
 _FRAME_OF_RAY = "-packages/ray/"

@@ -797,8 +797,8 @@ EXAMPLES: tuple[Example, ...] = (
                 ("ArrowInvalid: URI has empty scheme",),
             ),
             (
-                "a task's",
-                "(Write pid=399) google.api_core.exceptions.BadRequest: 400 Schema does not match\n",
+                "a client library's",
+                "google.api_core.exceptions.BadRequest: 400 Schema does not match\n",
                 ("BadRequest: 400 Schema",),
             ),
             (
@@ -1068,8 +1068,14 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "an excerpt that ends with an exception's own line",
-        "(Worker pid=7) loading\n(Worker pid=7) ValueError: 40 heads must be divisible by 16\n",
+        "loading\nValueError: 40 heads must be divisible by 16\n",
         says=("ends with ValueError: 40 heads",),
+        severity="warning",
+    ),
+    console(
+        "an excerpt that ends with an exception's own line, which a task prints",
+        "(Worker pid=7) loading\n(Worker pid=7) ValueError: 40 heads must be divisible by 16\n",
+        roots=("task-exception",),
         severity="warning",
     ),
     console(

@@ -47,7 +47,13 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import NO_SPACE
-from raydoctor.rules.shared.failures import SIGNALS, ended_programs, failures, program
+from raydoctor.rules.shared.failures import (
+    SIGNALS,
+    ended_programs,
+    ended_workers,
+    failures,
+    program,
+)
 from raydoctor.rules.shared.task_error import Printed, error_entities
 from raydoctor.rules.shared.traceback import Raised, cut_off, parse
 
@@ -123,7 +129,39 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
         yield _finding(case, place, found, got, calls.pop(place, []))
     for place, printed in calls.items():
         yield _of_calls(place, printed)
+    if not (groups or calls):
+        yield from _of_ends(case)
     yield from _too_slow(case)
+
+
+_CONSTRUCTS = frozenset({"__init__", "initialize_callable", "initialize_and_get_metadata"})
+"""Functions below which a replica starts: it handles no request there."""
+
+
+def _of_ends(case: Case) -> Iterator[Finding]:
+    """Exceptions that a replica printed outside of its log, and with which a console ends."""
+    for ending, raised in ended_workers(case):
+        deployment = serve.deployment_of(ending["worker"])
+        starts = not raised.frames or any(f.function in _CONSTRUCTS for f in raised.frames)
+        if not deployment or starts or raised.name in _NOT_FAILURES:
+            continue
+        what = (
+            cut(str(raised), _LONGEST) if raised.type else "an exception that the console cut off"
+        )
+        place = f", in {raised.place}" if raised.place else ""
+        yield Finding(
+            f"A request to Serve failed because the code of {deployment} raised {what}{place}",
+            (Link(ending, "the replica prints the exception, and the console ends", raised.code),),
+            explains=(Entity("serve-replicas", f"request {ending.line}"), program(ending)),
+            subjects=(Subject("deployment", None, deployment, int(ending["worker_pid"])),),
+            severity="warning",
+            remedies=tuple(_remedies(raised)),
+            covers=tuple(
+                e
+                for e in case.of(*TRACEBACKS, "log.error")
+                if e.source is ending.source and e.line >= ending.line
+            ),
+        )
 
 
 def _raised(case: Case, event: Event) -> Raised | None:
@@ -441,5 +479,20 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that ends below the call that failed",
         "".join(f"{line}\n" for line in _CALLED.splitlines()[:4]),
         says=("the code of M raised an exception that the console cut off",),
+    ),
+    console(
+        "a replica prints the exception of its web application",
+        "(ServeReplica:default:Api pid=322) ERROR:    Exception in ASGI application\n(ServeReplica:default:Api pid=322) Traceback (most recent call last):\n"
+        '(ServeReplica:default:Api pid=322)   File "/lib/python3.11/site-packages/starlette/middleware/errors.py", line 162, in __call__\n'
+        '(ServeReplica:default:Api pid=322)   File "/app/api.py", line 31, in generate\n(ServeReplica:default:Api pid=322)     raise RuntimeError("no model")\n'
+        "(ServeReplica:default:Api pid=322) RuntimeError: no model\n",
+        says=("the code of Api raised RuntimeError: no model, in generate() (api.py:31)",),
+        severity="warning",
+    ),
+    console(
+        "a replica prints an exception, and answers the next request",
+        "(ServeReplica:default:Api pid=322) Traceback (most recent call last):\n"
+        '(ServeReplica:default:Api pid=322)   File "/app/api.py", line 31, in generate\n(ServeReplica:default:Api pid=322)     raise RuntimeError("no model")\n'
+        "(ServeReplica:default:Api pid=322) RuntimeError: no model\n(ServeReplica:default:Api pid=322) generated 12 words for the next user\n",
     ),
 )

@@ -49,7 +49,7 @@ from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import (
     METHOD_FAILED,
-    exception_at_end,
+    ended_workers,
     failures,
     is_recorded,
     program,
@@ -58,6 +58,7 @@ from raydoctor.rules.shared.failures import (
 from raydoctor.rules.shared.failures import SIGNALS as FAILURES
 from raydoctor.rules.shared.live import examples as live_examples
 from raydoctor.rules.shared.serialize import is_about_pickling, is_about_rebuilding
+from raydoctor.rules.shared.serve import deployment_of
 from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import (
     MORE_FILES,
@@ -69,7 +70,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import BEGIN, RAY_TASK_ERROR, cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, NO_FAILURES, cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -173,18 +174,16 @@ def task_exception(case: Case) -> Iterator[Finding]:
             yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
     for (function, said), printed in unloaded.items():
         yield _not_loaded(function, said, printed)
-    if groups:
-        return
-    found = [
-        *map(_of_cut, cut.values()),
-        *_missing_modules(case),
-        *_recreated_workers(case),
-        *_cut_trials(case),
-        *([*_aborted_pipelines(case)] or _in_pipelines(case)),
-    ]
-    if not cut:
-        found += [*_cut_methods(case), *_shown_by_dashboard(case)]
-    yield from found or [*_beheaded(case), *_cut_calls(case)] or _cut_workers(case)
+    if not groups:
+        yield from map(_of_cut, cut.values())
+        yield from _missing_modules(case)
+        recreated = [*_recreated_workers(case)]
+        yield from recreated
+        yield from _cut_trials(case)
+        yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
+        if not cut:
+            yield from [] if recreated else [*_cut_methods(case)] or _of_workers(case)
+            yield from _shown_by_dashboard(case)
 
 
 def _type(seen: Printed) -> str:
@@ -531,6 +530,33 @@ _NEAR = 3
 def _is_below(traceback: Event, message: Event) -> bool:
     near = 0 < traceback.line - message.line <= _NEAR
     return near and traceback.source is message.source and traceback.pid == message.pid
+
+
+def _of_workers(case: Case) -> Iterator[Finding]:
+    """Exceptions that a task or an actor printed itself, and with which a console ends."""
+    for ending, raised in ended_workers(case):
+        who, pid = ending["worker"], int(ending["worker_pid"])
+        if deployment_of(who) or raised.name in NO_FAILURES:
+            continue
+        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
+        place = f", in {raised.place}" if raised.place else ""
+        yield Finding(
+            f"{who} (pid {pid}) raised {what}{place}",
+            (Link(ending, "the task or actor prints the exception, and the console ends", raised.code),),
+            explains=(Entity("task-error", f"printed by {who} {pid}"), program(ending)),
+            subjects=(Subject("task", None, who, pid),),
+            severity="warning",
+            remedies=(
+                Remedy(f"Fix {raised.place}")
+                if raised.place and raised.place.is_user_code
+                else Remedy(
+                    f"Read the rest of the output of {who}, which shows where it failed",
+                    (paste.shell("grep -l 'Traceback' /tmp/ray/session_latest/logs/worker-*-{pid:pid}.err   # on its node", pid=pid),),
+                )
+                ,
+            ),
+            covers=tuple(e for e in case.of(*TRACEBACKS, "log.error") if e.source is ending.source and e.line >= ending.line),
+        )  # fmt: skip
 
 
 _OF_PIPELINES = "UserCodeException"
@@ -1530,5 +1556,26 @@ EXAMPLES: tuple[Example, ...] = (
             **QUIET_LOGS,
         },
         says=("Disarm what quick() left in the worker, if too_late() is a signal handler",),
+    ),
+    console(
+        "a console ends with the exception that an actor printed",
+        '(Embedder pid=77) Traceback (most recent call last):\n(Embedder pid=77)   File "/app/embed.py", line 31, in encode\n'
+        "(Embedder pid=77)     return self.table[key]\n(Embedder pid=77) KeyError: 'de'\n",
+        says=(
+            "Embedder (pid 77) raised KeyError: 'de', in encode() (embed.py:31)",
+            "Fix encode() (embed.py:31)",
+        ),
+        severity="warning",
+    ),
+    console(
+        "only its last line is left",
+        "(ReadParquet pid=77) pyarrow.lib.ArrowInvalid: Could not open Parquet input source '<Buffer>': Parquet magic bytes not found\n",
+        says=("ReadParquet (pid 77) raised ArrowInvalid", "worker-*-77.err"),
+        severity="warning",
+    ),
+    console(
+        "an actor prints an exception and continues",
+        '(Embedder pid=77) Traceback (most recent call last):\n(Embedder pid=77)   File "/app/embed.py", line 31, in encode\n'
+        "(Embedder pid=77)     return self.table[key]\n(Embedder pid=77) KeyError: 'de'\n(Embedder pid=77) uses the default table, 300 rows encoded\n",
     ),
 )

@@ -164,6 +164,18 @@ def ended_programs(case: Case) -> Iterator[tuple[Event, Raised]]:
             yield ending, found
 
 
+def ended_workers(case: Case) -> Iterator[tuple[Event, Raised]]:
+    """The exceptions of tasks and actors with which excerpts end, and which no other signal recognizes."""
+    for ending, raised in ended_programs(case):
+        last = ending.line + ending.text.count("\n")
+        inside = (
+            e for e in case.events if e.source is ending.source and ending.line <= e.line <= last
+        )
+        is_plain = all(e.kind in (*TRACEBACKS, "log.error") for e in inside)
+        if ending["worker"] and is_plain and not (raised.is_rays_own or raised.is_elsewhere):
+            yield ending, raised
+
+
 def exception_at_end(ending: Event) -> Raised | None:
     """The exception with which an output ends, even if the output lacks the traceback's beginning or end."""
     if not ending["ended_by"]:
