@@ -73,12 +73,10 @@ _STATUS = pattern(
 )
 """The status of a pod in YAML, without the rest of it."""
 _HAPPENED = pattern(
-    r"(?=.*\bdescribe (?:-n [a-z0-9][\w-]{0,62} )?(?:(?:pods?|po)[ /][a-z0-9]|[\w.-]{1,253}\n)"
-    r"|.*\bSuccessfully assigned [\w-]+/\S+ to )"
-    rf"(?:[^\n]*\n){{0,20}}?\s*{kubectl.EVENTS}",
-    re.DOTALL | re.MULTILINE,
+    rf"(?:[^\n]*\n){{0,20}}?\s*(?:{kubectl.EVENTS}|{kubectl.EVENT})",
+    re.MULTILINE,
 )
-"""The events of a pod that the text names, without the rest of `kubectl describe`."""
+"""The events of a pod, without the rest of `kubectl describe`."""
 _COMMAND = pattern(r"[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n")
 _SLURM = pattern(
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"

@@ -11,5 +11,10 @@ TABLE = (
 """`kubectl get pods` and `kubectl get events`."""
 EVENTS = r"Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message[^\S\n]*$"
 """The events at the end of `kubectl describe`."""
+EVENT = (
+    r"Warning[^\S\n]{2,}[A-Z][A-Za-z]{2,60}[^\S\n]{2,}(?:\d{1,6}[smhdy]){1,3}"
+    r"(?:[^\S\n]+\(x\d{1,9} over [^()\n]{1,20}\))?[^\S\n]{2,}[\w./-]{1,100}[^\S\n]{2,}\S"
+)
+"""One of them, without their head."""
 STATE = r"(?:Last )?State: {2,}(?:Terminated|Waiting|Running)[^\S\n]*$"
 """The state of a container in `kubectl describe pod`: people paste it without the pod around it."""

@@ -10,11 +10,11 @@ from raydoctor.model.patterns import pattern
 
 LIMIT = 4 << 20
 """Bytes of a text that is looked into."""
-WORDS = (b"Name:  ", b"  READY ", b"LAST SEEN ", b"Reason  ", b"State:  ")
+WORDS = (b"Name:  ", b"  READY ", b"LAST SEEN ", b"Reason  ", b"State:  ", b"Warning  ")
 """Only a text with one of them holds such output."""
 _DESCRIBED = pattern(kubectl.DESCRIBED)
 _TABLE = pattern(kubectl.TABLE)
-_EVENTS = pattern(rf" *{kubectl.EVENTS}")
+_EVENTS = pattern(rf" *(?:{kubectl.EVENTS}|{kubectl.EVENT})")
 _STATE = pattern(rf" {{0,12}}{kubectl.STATE}")
 _EVENT = pattern(r" *(?:Normal|Warning|-{4}) +\S+ +\S")
 _FIELD = pattern(

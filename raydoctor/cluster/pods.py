@@ -250,7 +250,7 @@ def _is_rays(event: Event) -> bool:
     if event["container"]:
         return event["container"].startswith("ray") or event["container"] in ("head", "worker")
     if not event["pod"]:
-        return event.kind in ("kube.pod", "kube.container")  # a part of one that was pasted alone
+        return True  # a part of one that was pasted alone
     return bool(_RAY_NAME.search(event["pod"]))
 
 

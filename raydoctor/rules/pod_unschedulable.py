@@ -510,4 +510,22 @@ EXAMPLES: tuple[Example, ...] = (
             )
         },
     ),
+    Example(
+        "the events of a pod without its name, as people paste them",
+        {
+            "events.txt": "Events:\n  Type     Reason            Age                From               Message\n"
+            "  ----     ------            ----               ----               -------\n"
+            "  Warning  FailedScheduling  12s (x3 over 2m)   default-scheduler  0/4 nodes are available: 4 Insufficient nvidia.com/gpu.\n"
+        },
+        says=("A pod waits for a machine: 4 of 4 machines have too little nvidia.com/gpu",),
+    ),
+    console(
+        "one of these lines in a message",
+        "the worker does not start:\n  Warning  FailedScheduling  12s  default-scheduler  0/1 nodes are available: 1 Insufficient cpu.\n",
+        says=("A pod waits for a machine",),
+    ),
+    console(
+        "a program's own warnings in columns",
+        "Warning  FailedScheduling  12 rows  default  0/1 nodes are available\nepoch 2\n",
+    ),
 )  # fmt: skip

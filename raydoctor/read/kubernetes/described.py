@@ -21,7 +21,7 @@ _HEADER = pattern(r"NOMINATED NODE|READINESS GATES|(?:LAST|FIRST) SEEN|\S+")
 _DESCRIBED = pattern(kubectl.DESCRIBED)
 _TABLE = pattern(kubectl.TABLE)
 _STATE = pattern(rf" {{0,12}}{kubectl.STATE}")
-_HAPPENED = pattern(rf"\s*{kubectl.EVENTS}")
+_HAPPENED = pattern(rf"\s*(?:{kubectl.EVENTS}|(?P<row>{kubectl.EVENT}))")
 _HAPPENED_ROW = pattern(
     r"\s*(?P<type>Normal|Warning) +(?P<reason>\S+) +(?P<age>\S+(?: +\(x\d{1,9} over [^()]{1,20}\))?) +"
     r"\S+ +(?P<message>\S.*)"
@@ -70,9 +70,11 @@ def documents(text: str) -> Iterator[Document]:
                 len(lines),
             )
             yield _state_alone(lines[number:below], number + 1, pod)
-        elif begin is None and _HAPPENED.match(line):
-            header = []
-            yield from _happened(lines, number, pod)
+        elif begin is None and number >= below and not header and (found := _HAPPENED.match(line)):
+            first = number if found["row"] else number + 1
+            happened = list(_happened(lines, first, pod))
+            below = max([number + 1, *(each.line for each in happened)])
+            yield from happened
         elif _TABLE.match(line):
             header, message = _HEADER.findall(line), line.find("MESSAGE")
         elif header and line[:1].strip() and not _DESCRIBED.match(line):
@@ -157,15 +159,15 @@ def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
 # ---------------------------------------------------------------- describe
 
 
-def _happened(lines: list[str], number: int, pod: str) -> Iterator[Document]:
-    """The events at the end of `kubectl describe pod`, pasted without what is above them."""
-    for at, line in enumerate(lines[number + 1 :], number + 2):
+def _happened(lines: list[str], first: int, pod: str) -> Iterator[Document]:
+    """The events at the end of `kubectl describe pod`, pasted without what is above them. The pod may be unknown."""
+    for at, line in enumerate(lines[first:], first + 1):
         row = _HAPPENED_ROW.match(line)
         if not row and (line.strip(" -") or not line):
             return
         if not pod and (assigned := _ASSIGNED.search(line)):
             pod = assigned["pod"]
-        if row and pod:
+        if row:
             about = {"kind": "Pod", "name": pod}
             event = {"kind": "Event", **row.groupdict(), "involvedObject": about}
             event["count"] = (_COUNT.search(row["age"]) or ("", "1"))[1]
