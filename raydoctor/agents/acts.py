@@ -183,7 +183,7 @@ def _place(plan: Mapping[str, Any]) -> tuple[str, ...]:
     if not (where := plan["where"]):
         raise RaydoctorError(
             "the thread and the frame in which it would run could not be read without entering the process",
-            "A person can choose them: raydoctor attach WHAT --exec STATEMENT",
+            "A person can choose them: raydoctor attach TARGET --exec STATEMENT",
         )
     return f"--thread={where['tid']}", f"--frame={where['function']}"
 

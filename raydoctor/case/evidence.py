@@ -40,11 +40,18 @@ def printed_last(case: Case, exits: Iterable[WorkerExit]) -> tuple[Link, ...]:
     for exit_ in exits:
         own = [e for e in case.last_lines if exit_.worker and worker_of(e) == exit_.worker]
         echoes = [
-            e for e in case.last_lines if e["who"] and e.pid is not None and e.pid == exit_.pid
+            e
+            for e in case.last_lines
+            if e["who"] and e.pid is not None and e.pid == exit_.pid and _may_be_of(exit_, e["who"])
         ]
         for event in own or echoes[: len(echoes) == 1]:
             return (Link(event, f"the last line that {exit_.noun} printed"),)
     return ()
+
+
+def _may_be_of(exit_: WorkerExit, who: str) -> bool:
+    """Whether a console's prefix may name what the process ran last: an actor's prefix is its `repr`."""
+    return bool(exit_.actor or not exit_.names or who == exit_.names[-1])
 
 
 def exit_subject(exit_: WorkerExit) -> Subject:

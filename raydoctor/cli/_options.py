@@ -250,7 +250,7 @@ def check_only(only: str, identity: str) -> None:
 
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None means a default that depends on the machine's load."""
-    default = "[default: 5s, up to 30s on a busy machine]"
+    default = "[default: 5s; raydoctor waits up to 30s while the machine is busy]"
     return click.option(
         "--timeout",
         type=Duration(0.1, 600),

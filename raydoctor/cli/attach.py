@@ -29,9 +29,8 @@ _NEAR = ("127.0.0.1", "::1", "localhost")
 
 _HELP = """Attach a debugger to a running task, actor or driver, without changing its code.
 
-WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
-breakpoint of Ray's own debugger.
+TARGET is a task (id, its first six or more digits, or name), an actor (id, class or name) or a
+pid. Without TARGET, raydoctor lists the tasks that wait at a breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for a debugger: VS Code, PyCharm or any
 other client of the Debug Adapter Protocol. Only the user of the process, and root, can
@@ -40,9 +39,12 @@ node, a small Ray task opens the port there, and raydoctor prints how to reach i
 
 \b
 Without an IDE, and without a port that stays open:
-  --stack, --locals   show call stacks or variables (py-spy, or the debugger)
-  --eval              evaluate an expression; halts nothing
-  --exec              run a statement in the frame; the frame's thread is halted meanwhile
+  --stack, --locals   show call stacks or variables: py-spy reads them from outside; where it
+                      cannot, the debugger is loaded into the process
+  --eval              evaluate an expression in the live process, which halts no thread; what it
+                      calls runs there, without confirmation
+  --exec              run a statement in the frame, after confirmation; the frame's thread is
+                      halted meanwhile
 
 \b
 Examples:
@@ -53,16 +55,18 @@ Examples:
 
 \b
 Exit code:
-  0  done
-  1  refused: raydoctor reports the reason and, where possible, the call stack
-  2  could not run, or the name matches nothing or more than one thing
+  0    done
+  1    raydoctor refused because an obstacle made it unsafe or impossible: it reports which, and
+       the call stack if it can be read
+  2    could not run, or the name matches nothing or more than one thing
+  130  interrupted, or --exec was not confirmed
 """
 
 
 @click.command(
     "attach", help=_HELP, short_help="Attach a debugger to a running task.", **options.SETTINGS
 )
-@click.argument("what", metavar="[WHAT]", required=False, shell_complete=options.complete_running)
+@click.argument("what", metavar="[TARGET]", required=False, shell_complete=options.complete_running)
 @click.option("--stack", is_flag=True, help="Show the call stacks of all threads and coroutines.")
 @click.option(
     "--locals",
@@ -86,10 +90,15 @@ Exit code:
     "--frame", metavar="FRAME", default="", help="The frame for --locals, --eval and --exec."
 )
 @click.option(
-    "--thread", metavar="NAME", default="", help="The thread, by name or kernel thread id."
+    "--thread",
+    metavar="NAME",
+    default="",
+    help="The thread for --locals, --eval and --exec, by name or kernel thread id.",
 )
 @click.option(
+    "--timeout",
     "--seconds",
+    "seconds",
     type=options.Duration(0.1, 600),
     default="10s",
     show_default=True,
@@ -108,13 +117,13 @@ Exit code:
 @click.option(
     "--vscode",
     is_flag=True,
-    help="Write a launch configuration for the port into .vscode/launch.json.",
+    help="Add a launch configuration for the port to .vscode/launch.json; its other entries stay.",
 )
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
 @click.option(
     "--dry-run", is_flag=True, help="Show which process raydoctor would attach to, and stop."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation before --exec.")
 @options.address_option()
 @options.found_option()
 @options.only_option()
@@ -126,7 +135,7 @@ def command(
     """Attach to a process."""
     del verbose
     if what is None and any(given[name] not in _NOTHING for name in _OF_A_PROCESS):
-        raise click.UsageError("WHAT is missing: put it before the options")
+        raise click.UsageError("TARGET is missing: put it before the options")
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close cannot be combined with other options of a process")
     pid = target_names.pid_of(what or "")

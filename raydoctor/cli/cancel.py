@@ -30,14 +30,15 @@ only if the task still runs 5 s (--grace) after the previous one, and verifies e
   cancel      the task's owner cancels it, as ray.cancel does
   interrupt   KeyboardInterrupt in the task's main thread, even while it sleeps or waits
               on a lock or a socket; the worker keeps running and an actor keeps its state
-  force       the task's owner cancels it by force: Ray ends the worker
-  kill        SIGKILL to the worker, for native code that holds the GIL
-              (--no-force leaves out force and kill)
+  force       tasks only, never an actor's method: the owner cancels it by force, and Ray ends
+              the worker
+  kill        tasks only, never an actor's method: SIGKILL to the worker, for native code that
+              holds the GIL (--no-force leaves out force and kill)
   kill-actor  only with --kill-actor: ends the method's actor and loses its state
-  job-stop    only with --job-stop: ends the whole job
+  job-stop    only with --job-stop: ends the whole job and its driver
 
-The subprocesses of the task end with it, including those in sessions of their own. Ray does
-not retry the task. On another node, raydoctor submits a small task that takes the steps.
+The subprocesses of the task end with it, including those that called setsid. Ray does not retry
+the task. On another node, raydoctor submits a small task that reserves no CPU and takes the steps.
 
 \b
 Examples:
@@ -48,10 +49,11 @@ Examples:
 
 \b
 Exit code:
-  0  the task and everything that it started have ended
-  1  the task or something that it started is still running
-  2  could not run, or the name matches no task or more than one
-  3  unknown: the cluster stopped answering
+  0    the task and everything that it started have ended
+  1    the task or something that it started is still running
+  2    could not run, or the name matches no task or more than one
+  3    unknown: the cluster stopped answering
+  130  interrupted, or not confirmed: nothing was done
 """
 
 
@@ -70,10 +72,14 @@ Exit code:
     "--force/--no-force",
     default=True,
     show_default=True,
-    help="End the worker if the gentler steps fail.",
+    help="End the worker of a task if the gentler steps fail; never that of an actor.",
 )
 @click.option("--kill-actor", is_flag=True, help="End the actor if nothing else ends the method.")
-@click.option("--job-stop", is_flag=True, help="Stop the whole job if nothing else ends the task.")
+@click.option(
+    "--job-stop",
+    is_flag=True,
+    help="Stop the whole job, submitted or not, if nothing else ends the task.",
+)
 @click.option("--all-users", is_flag=True, help="Also end subprocesses of other users (root only).")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

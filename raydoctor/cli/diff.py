@@ -21,9 +21,10 @@ _REPORT_LIMIT = 256 << 20
 _HELP = """Compare two captures or reports: what is new, gone, worse and better in B.
 
 A and B are captures, as `raydoctor diagnose` takes them, or reports of
-`raydoctor diagnose --format json`; - reads a report from standard input. Two diagnoses
-are the same if their rule and the names of their subjects agree. Ids, pids, addresses
-and times may differ.
+`raydoctor diagnose --format json`; - reads a report from standard input. A diagnosis in B is the
+same as one in A if its rule (such as ray-oom-kill) is the same and it is about tasks, actors or
+jobs of the same names; ids, pids, addresses and times may differ. It is worse if its severity
+is higher, or if it occurred more often.
 
 \b
 Examples:
@@ -34,8 +35,8 @@ Examples:
 
 \b
 Exit code:
-  0  nothing is new or worse
-  1  something is new or worse, at or above --fail-on
+  0  nothing of the severity --fail-on or higher is new or worse
+  1  something of that severity is new or worse
   2  could not run
 """
 

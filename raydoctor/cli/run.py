@@ -37,8 +37,9 @@ If the driver succeeds, raydoctor reports the task exceptions that the driver's 
 does not show.
 
 In every case raydoctor ends everything that the driver started, including its own
-cluster. A cluster that the driver only joined keeps running; raydoctor ends only
-the subprocesses that the driver's tasks started on this machine.
+cluster. A cluster that the driver only joined keeps running: there raydoctor ends only the
+subprocesses that the driver's tasks started on this machine. Those on other nodes stay:
+`raydoctor zombies --all-nodes` finds them.
 
 \b
 Examples:
@@ -52,6 +53,7 @@ Exit code: the driver's own, or
   124    the driver reached its time limit
   126    the program could not be run
   127    the program does not exist
+  2      raydoctor was called wrongly, or could not run; then it says so on standard error
 """
 
 
@@ -96,7 +98,7 @@ _SAMPLED_AFTER = 5.0
     type=options.Duration(),
     help="The time limit of the driver: 90 (seconds), 10m, 2h.",
 )
-@options.grace_option("Time between SIGTERM and SIGKILL.")
+@options.grace_option("When raydoctor ends processes: the time between SIGTERM and SIGKILL.")
 @click.option(
     "--log",
     metavar="FILE",
@@ -105,7 +107,9 @@ _SAMPLED_AFTER = 5.0
 )
 @options.format_option(*options.REPORT_FORMATS)
 @options.output_option
-@options.address_option("The cluster to diagnose if raydoctor cannot find the driver's own.")
+@options.address_option(
+    "The cluster to diagnose if raydoctor cannot find the one that the driver used."
+)
 @click.option(
     "--all-nodes/--this-node",
     "all_nodes",

@@ -25,7 +25,9 @@ Examples:
   raydoctor stack 10.0.0.9              all workers of a node
   raydoctor stack 812 --native          with C and C++ frames
 
-Secrets in local variables are replaced. raydoctor does not store the variables.
+Reading a process of another user, or one in a container without ptrace, needs root. On another
+node, a small Ray task reads the stacks. Values of variables that look like secrets (by name, such
+as token, or by form) are shown as <secret:…>: check the rest before you share it.
 
 \b
 Exit code:

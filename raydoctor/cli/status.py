@@ -18,8 +18,8 @@ INCOMPLETE = 3
 _HELP = """Show the state of the running cluster: tasks, actors, nodes, resources, memory, disks.
 
 Pending tasks are listed with the reason why they wait, and unfinished runtime environments
-with their current step. `raydoctor status` needs no dashboard and changes
-nothing; a live `raydoctor diagnose` ends with the same overview.
+with their current step. `raydoctor status` needs no dashboard and changes nothing.
+`raydoctor diagnose` of a running cluster ends with the same overview.
 
 \b
 Examples:

@@ -15,21 +15,24 @@ _HELP = """Show the log lines about one id, pid or name, from all files and node
 ID is the id (or its first six or more digits) of a worker, task, actor, object, node,
 job, lease or placement group; a pid; or the name of a task or actor. Lines about other
 names of the same thing, such as a worker's pid, are included. Routine lines of a worker's own
-log are left out without --all. PATH is a session folder, its logs, an archive or a file; the
-default is the newest session of this machine.
+log are left out; --all shows them.
+
+If a number or word can be several of these, write pid:503 or name:train; if several nodes have
+that pid, pid:NODE/503. PATH is a session folder, its logs, a tree with a folder for each node, an
+archive or a file; the default is the newest session of this machine.
 
 \b
 Examples:
   raydoctor story 1234abcd
   raydoctor story pid:503 logs.tar.gz
-  raydoctor story pid:node-a/503 tree/
+  raydoctor story pid:node-a/503 collected/
   raydoctor story 'ObjectRef(00310a0f0a45af5cdbb3…)' --driver-log train.log
   raydoctor story name:train --format json
 
 \b
 Exit code:
   0  at least one line found
-  1  no line matches the ID; raydoctor lists the ids and names of the capture
+  1  no line matches the ID; raydoctor lists the ids and names that it found in PATH
   2  could not run, or the ID is ambiguous
 """
 

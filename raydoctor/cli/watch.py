@@ -1,4 +1,4 @@
-"""`raydoctor watch`: the state and the events of a running cluster; with --timeout, its guard."""
+"""`raydoctor watch`: the state and the events of a running cluster; with --task-timeout, its guard."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or wi
 round and each event is one JSON line. The watch uses less than 1 % of
 one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
 
-With --task-timeout (or --timeout) the watch checks every task against a time limit, without a change to the
-program. Only running time counts, and each retry gets the full limit. --on-timeout sets what
-happens to a task over its limit:
+With --task-timeout (or --timeout) the watch checks every task of every job against a time limit: --job and
+--name select some. Only running time counts, and each retry gets the full limit. --on-timeout sets
+what happens to a task over its limit, without a change to the program and without confirmation:
 
 \b
   report  report the task and change nothing (the default)
@@ -54,7 +54,7 @@ Examples:
   raydoctor watch --silence 'step \\d+' --silence-after 10m --notify 'mail -s ray me@example.org'
   raydoctor watch --json --for 10m | jq 'select(.event != "round")'
   raydoctor watch --task-timeout 100s
-  raydoctor watch --task-timeout 5m --on-timeout force --name 'mesh_*'
+  raydoctor watch --task-timeout 5m --on-timeout force --job 02000000 --name 'mesh_*'
 
 \b
 Exit code:
@@ -86,6 +86,17 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     if value and (problem := silence.check(value)):
         raise click.BadParameter(f"ripgrep cannot read the regular expression {value}: {problem}")
     return value or ""
+
+
+def _jobs(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    from raydoctor.model import ids
+
+    for each in value:
+        if not ids.is_job(each):
+            raise click.BadParameter(f"{each} is no id of a job, such as 02000000")
+    return value
 
 
 @click.command(
@@ -121,6 +132,14 @@ def _pattern(context: click.Context, parameter: click.Parameter, value: str | No
     multiple=True,
     metavar="GLOB",
     help="Apply --task-timeout only to functions with a matching name; repeatable.",
+)
+@click.option(
+    "--job",
+    "jobs",
+    multiple=True,
+    metavar="JOB",
+    callback=_jobs,
+    help="Apply --task-timeout only to the tasks of this job (its id in `ray list jobs`); repeatable.",
 )
 @click.option(
     "--exclude",
@@ -250,19 +269,23 @@ def _notifying(watch: Watch, target: str) -> Iterator[None]:
 def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
 ) -> GuardLimits | None:
-    """The limits of the guard. Raises click.UsageError for options that need --timeout."""
+    """The limits of the guard. Raises click.UsageError for options that need --task-timeout."""
     from raydoctor.watch.guard import GuardLimits, check_limits
 
-    exclude, kill_actor = rest["exclude"], rest["kill_actor"]
+    exclude, kill_actor, jobs = rest["exclude"], rest["kill_actor"], rest["jobs"]
     if timeout is None:
-        if on_timeout or names or exclude or kill_actor:
+        if on_timeout or names or exclude or kill_actor or jobs:
             raise click.UsageError(
-                "--on-timeout, --name, --exclude and --kill-actor need --timeout"
+                "--on-timeout, --job, --name, --exclude and --kill-actor need --task-timeout"
             )
         return None
     mode: Any = on_timeout or "report"
-    limits = GuardLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
+    limits = GuardLimits(timeout, mode, names, exclude, kill_actor, rest["grace"], jobs)
     check_limits(limits)
+    if mode != "report" and not (names or jobs):
+        options.note(
+            f"--on-timeout {mode} acts on the tasks of every job in the cluster: --job or --name selects some"
+        )
     return limits
 
 

@@ -86,9 +86,14 @@ def submitter_of_lease(lease: str) -> str:
     return lease[8:] if len(lease) == 64 and _is_hex(lease) else ""
 
 
+def is_job(value: str) -> bool:
+    """Whether this has the form of a JobID."""
+    return len(value) == 8 and _is_hex(value)
+
+
 def job_number(job: str) -> int:
     """The counter in a JobID: job 1 is `01000000`."""
-    return int.from_bytes(bytes.fromhex(job), "little") if len(job) == 8 and _is_hex(job) else 0
+    return int.from_bytes(bytes.fromhex(job), "little") if is_job(job) else 0
 
 
 def _is_hex(value: str) -> bool:

@@ -213,10 +213,12 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
 
 
 _TAIL_OF_WORKER = 8 << 10
+_BEGINS = (":task_name:", ":actor_name:")
+"""Ray's lines at the beginning of what a task or actor prints."""
 
 
 def of_workers(files: dict[Source, str], workers: Collection[str]) -> Iterator[Event]:
-    """The last line that each of these workers printed itself: of its `.err`, or else of its `.out`."""
+    """The last line that the last task of each of these workers printed: in its `.err`, or else `.out`."""
     found: set[str] = set()
     outputs = [
         (source.role != "worker-err", source.path, source, file)
@@ -238,11 +240,14 @@ def _last_line(source: Source, file: str) -> Iterator[Event]:
         begin = max(0, size - _TAIL_OF_WORKER)
         stream.seek(begin)
         data = stream.read(_TAIL_OF_WORKER)
-        offset, own = begin, None
+        offset, own, task = begin, None, ""
         for raw in data.splitlines(keepends=True):
             line = parse_line(raw.decode("utf-8", "replace"), source.role)
             is_whole = offset > begin or begin == 0
-            if is_whole and line.text == line.message and _is_words(line.text):
+            if line.text.startswith(_BEGINS) and line.text != task:
+                # What an earlier task of the process printed says nothing about the end of this one.
+                own, task = None, line.text
+            elif is_whole and line.text == line.message and _is_words(line.text):
                 own = (offset, line.text)
             offset += len(raw)
         if own and size <= _COUNTED:

@@ -144,7 +144,10 @@ def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
         lines = [f"{command}   # {files}" for command, files in found]
         parts += [f"## {title}", markdown.fence("\n".join(lines), language="bash")]
     if any("DRIVER_OUTPUT" in part for part in parts):
-        parts.append("Replace `DRIVER_OUTPUT` with the file that holds the driver's output.")
+        parts.append(
+            "Replace `DRIVER_OUTPUT` with the file that holds the driver's output. "
+            "Each comment names the files that can contain the text."
+        )
     return parts
 
 

@@ -192,7 +192,10 @@ def _signals(rule: Rule, searched: Iterable[Signal]) -> Page:
         page.append(())
     if any(_PLACEHOLDER in plain_line(each) for each in page):
         page[-1:] = [
-            line(f"Replace {_PLACEHOLDER} with the file that holds the driver's output."),
+            line(
+                f"Replace {_PLACEHOLDER} with the file that holds the driver's output. "
+                "Each comment names the files that can contain the text."
+            ),
             (),
         ]
     return page

@@ -2,12 +2,14 @@
 
 ## What you see
 The driver prints `The autoscaler failed with the following error:` and a traceback. `monitor.log` has the same
-traceback after `Error in monitor loop`. Version 2 of the autoscaler writes only to `monitor.log`.
+traceback after `Error in monitor loop`. Version 2 of the autoscaler writes only to `monitor.log`. `StandardAutoscaler:
+Error during autoscaling.` above a traceback means that one round failed: after five in a row the autoscaler ends.
 
 ## Why
 The autoscaler is the process `monitor.py` on the head. Running tasks continue, but requests that need another node wait
 indefinitely, and idle nodes are not removed. Usual causes are a provider that refuses requests and a changed
-configuration file. If a person or a service manager ended the autoscaler, it reports `Terminated with signal 15`.
+configuration file. If a person or a service manager ended the autoscaler, the driver prints `Terminated with signal 15`
+instead of a traceback.
 
 ## Confirm
 - `monitor.log`, `monitor.out` or `monitor.err` on the head ends with the exception.
@@ -15,8 +17,9 @@ configuration file. If a person or a service manager ended the autoscaler, it re
   restarts and the last state of the container `autoscaler`.
 
 ## Fix
-Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself: restart
-the head while no job is running, as this ends the whole cluster. On KubeRay, Kubernetes restarts its container.
+Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself:
+restart the head. This ends the whole cluster, so do it while no job is running. On KubeRay, Kubernetes restarts its
+container.
 
 ## Not this when
 - `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues.

@@ -17,9 +17,9 @@ which process. The cgroup also counts such kills, and every process can read tha
 - The counter starts with the container and has no timestamps. Check whether it grows when the next worker ends.
 
 ## Fix
-Let fewer tasks of the function that needs the most memory run at the same time (`memory=`), make its batches smaller,
-or raise the cgroup's limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold=0.85` for
-`ray start`).
+Make the batches of the function that needs the most memory smaller, or raise the cgroup's limit. If several of its calls
+ran at the same time, let fewer run (`memory=`, `num_cpus=`). Let Ray's memory monitor act before the kernel does
+(`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when
 - the kernel log is readable: it then decides (`kernel-oom-kill`).
@@ -98,7 +98,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
     names = evidence.join_names(e.label for e in exits)
     killed = names if count == 1 else f"up to {min(kills, count)} of {count} workers ({names})"
     return Finding(
-        f"The kernel's OOM killer most likely killed {killed}: the cgroup of this cluster ({room}) counts "
+        f"The kernel's OOM killer most likely killed {killed}: the node's cgroup ({room}) counts "
         f"{evidence.many(kills, 'process', 'processes')} killed for lack of memory{evidence.recovery(case, exits)}",
         (
             Link(
@@ -111,35 +111,52 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=count,
         severity=evidence.severity(case, exits),
-        remedies=tuple(_remedies(exits, row, limit)),
+        remedies=tuple(_remedies(case, exits, row, limit)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=(_LOG,),
     )
 
 
-def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
-    name = next((e.names[-1] for e in exits if e.names), "the function that needs most memory")
-    yield Remedy(
-        f"Run fewer calls of {name} at the same time, or reduce the memory of each",
-        (
-            paste.python(
-                "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",
-                name=name,
-            ),
-        ),
-        doc=DOC,
+def _of_the_killed(case: Case, exits: list[WorkerExit]) -> Remedy:
+    """Less memory for what was killed; fewer at once only where the cluster's tasks do not show that one ran alone."""
+    killed = next((e for e in exits if e.names), None)
+    name = killed.called if killed else "the function that needs most memory"
+    smaller = paste.python("# {name}: smaller batches, chunks or streaming", name=name)
+    if killed and _ran_alone(case, killed):
+        title = f"Reduce the memory that {name} needs: it ran alone, so fewer calls at once would not help"
+        return Remedy(title, (smaller,), doc=DOC)
+    fewer = paste.python(
+        "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",
+        name=killed.names[-1] if killed else name,
     )
+    title = (
+        f"Reduce the memory that {name} needs, or, if several calls ran at the same time, run fewer"
+    )
+    return Remedy(title, (smaller,) if killed and killed.actor else (smaller, fewer), doc=DOC)
+
+
+def _ran_alone(case: Case, exit_: WorkerExit) -> bool:
+    """Whether the complete table of tasks shows no other task beside the one of this worker."""
+    head, tasks = live.looked(case, "tasks"), live.rows(case, "tasks")
+    is_complete = head is not None and live.number(head, "total") == len(tasks)
+    return is_complete and bool(tasks) and all(e["worker_id"] == exit_.worker for e in tasks)
+
+
+def _remedies(
+    case: Case, exits: list[WorkerExit], row: Event, limit: int | None
+) -> Iterator[Remedy]:
+    yield _of_the_killed(case, exits)
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
         yield Remedy(
-            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB",
+            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB, a quarter more, and check that the count stops growing",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # on Kubernetes. With Docker: docker run --memory={need}g",
                     need=need,
                 ),
                 paste.shell(
-                    "grep -H . {cgroup:path}/memory.{file:name}   # does oom_kill grow?",
+                    "grep -H . {cgroup:path}/memory.{file:name}   # with the new limit: oom_kill must no longer grow",
                     cgroup=row["path"],
                     file="events" if row["version"] == "2" else "oom_control",
                 ),
@@ -156,6 +173,7 @@ _LOGS = {
     "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
     "logs/raylet.out": "",
 }
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 _AT = 1795247700.0
 
 
@@ -174,6 +192,33 @@ EXAMPLES: tuple[Example, ...] = (
         "a worker ended, and its container counts one kill",
         {**_LOGS, **sample.tables(_AT, memory=[_cgroup(1)])},
         says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
+    ),
+    Example(
+        "one call of load() ran, alone",
+        {
+            **_LOGS,
+            f"logs/worker-{_W}-ffffffff-379.out": ":task_name:load\n",
+            **sample.tables(
+                _AT, memory=[_cgroup(1)], tasks=[sample.task(1, "load", {"CPU": 1}, worker_id=_W)]
+            ),
+        },
+        says=("Reduce the memory that load() needs", "ran alone"),
+    ),
+    Example(
+        "two calls of load() ran",
+        {
+            **_LOGS,
+            f"logs/worker-{_W}-ffffffff-379.out": ":task_name:load\n",
+            **sample.tables(
+                _AT,
+                memory=[_cgroup(1)],
+                tasks=[
+                    sample.task(1, "load", {"CPU": 1}, worker_id=_W),
+                    sample.task(2, "load", {"CPU": 1}, worker_id="b" * 56),
+                ],
+            ),
+        },
+        says=("if several calls ran at the same time, run fewer", "num_cpus=2"),
     ),
     Example(
         "the cgroup counts no kill",

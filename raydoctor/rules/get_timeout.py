@@ -9,15 +9,15 @@ in time. The exception does not name the reason. The task may wait for resources
 may be slower than expected, or hung.
 
 ## Confirm
-- `ray list tasks --detail --filter state!=FINISHED` shows what the task waits for: resources
-  (`PENDING_NODE_ASSIGNMENT`), another task (`PENDING_ARGS_AVAIL`) or its own code (`RUNNING`).
+- `ray list tasks --detail --filter state!=FINISHED` shows whether the task waits for resources
+  (`PENDING_NODE_ASSIGNMENT`) or for another task (`PENDING_ARGS_AVAIL`), or runs (`RUNNING`).
 - For a running task, `ray stack` on the task's node shows the call stack.
 - `ray status` shows requested resources that are not available.
 - If the exception contains `There was timeout in getting the list of named actors`, no `ray.get` timed out: the GCS did
   not answer a request.
 
 ## Fix
-If the report shows another root cause, fix that first. If the task was merely slow, set a longer timeout, or poll for
+If the report shows a root cause, fix that first. If the task was merely slow, set a longer timeout, or poll for
 progress with `ray.wait` instead of one timeout for everything.
 
 ## Not this when

@@ -52,7 +52,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import ended
+from raydoctor.rules.shared import objects
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
 from raydoctor.rules.shared.live import examples as sample
 
@@ -144,7 +144,7 @@ def _only_raised(case: Case) -> Iterator[Finding]:
             (Link(raised[0], "a driver lost work that ran on the node"),),
             explains=(Entity("node", ""),),
             severity="warning" if evidence.goes_on(case, raised[-1], is_line=True) else None,
-            remedies=_remedies([]),
+            remedies=_remedies(case, []),
             covers=tuple(raised),
         )
 
@@ -210,7 +210,7 @@ def _finding(case: Case, death: _Death) -> Finding:
         ),
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
-        remedies=_remedies(checks),
+        remedies=_remedies(case, checks),
         covers=(*death.records, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
         gaps=_gaps(case, death, ip),
     )
@@ -268,12 +268,8 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
     )
 
 
-def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
-    survive = Remedy(
-        "Let tasks and actors survive the loss of a node",
-        ended.NODE,
-        doc=FAULT_TOLERANCE_DOC,
-    )
+def _remedies(case: Case, checks: list[Event]) -> tuple[Remedy, ...]:
+    survive = objects.survive(case, "Let tasks and actors survive the loss of a node")
     if any("Deadline" in e["status"] for e in checks):
         return (
             Remedy(
@@ -286,9 +282,9 @@ def _remedies(checks: list[Event]) -> tuple[Remedy, ...]:
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),
-            survive,
+            *survive,
         )
-    return (survive,)
+    return survive
 
 
 # ------------------------------------------------------------------ examples
@@ -340,6 +336,21 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         says=("10.0.0.3", "gone"),
+    ),
+    Example(
+        "retries alone do not bring back the objects that a machine takes with it",
+        {
+            "logs/gcs_server.out": _REGISTERED
+            + _HEALTH.format(why="failed to connect to all addresses; Connection refused"),
+            "logs/raylet.out": "",
+            "driver.log": "ray.exceptions.ObjectReconstructionFailedError: "
+            + objects.error(
+                "[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because its lineage has been "
+                "evicted to reduce memory pressure."
+            ),
+        },
+        consequences=("object-unreconstructable",),
+        says=("RAY_max_lineage_bytes=4294967296", "max_retries"),
     ),
     Example(
         "the raylet runs but has stalled",

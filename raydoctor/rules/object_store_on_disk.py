@@ -21,18 +21,20 @@ through the page cache to the disk.
 - `df -h /dev/shm` on the node, or in the container, shows less space than the store needs.
 - `raylet.out` contains `Starting object store with directory /tmp/ray` (it should be /dev/shm).
 - `lsof +L1 | grep plasma` lists the store's files outside /dev/shm, which Ray has unlinked.
-- On a live cluster, raydoctor compares `df` with the raylet's `--object_store_memory`.
+- While the cluster runs, `raydoctor` compares the size of /dev/shm with the store's, `--object_store_memory` of the
+  raylet.
 
 ## Fix
 Give the container enough shared memory, or request a smaller store. If the store overflows, keep spilling switched on,
 keep fewer objects in scope, or give the store more memory.
 
     docker run --shm-size=8g IMAGE   # Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm
-    ray start --head --object-store-memory=$((4 * 1024**3))   # bytes; other nodes: --address instead of --head
+    # or a smaller store (bytes; other nodes: --address instead of --head):
+    ray start --head --object-store-memory=$((4 * 1024**3))
 
 ## Not this when
-- only a few objects go to files while spilling catches up: raydoctor reports them only if they exceed the store's
-  size.
+- only a few objects go to files while spilling catches up: raydoctor reports them only if together they are larger than
+  the store.
 - the program got `ObjectStoreFullError` (`object-store-full`).
 - a file system was over Ray's threshold (`disk-full`).
 """

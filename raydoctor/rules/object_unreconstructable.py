@@ -88,7 +88,7 @@ def object_unreconstructable(case: Case) -> Iterator[Finding]:
     by_reason: dict[str, list[objects.Loss]] = {}
     raised = {e["object"] for e in case.of("object.unreconstructable")}
     for event in case.of("object.unreconstructable", "object.cannot_recover"):
-        loss = _loss(event)
+        loss = objects.loss(event)
         if event.kind == "object.unreconstructable" or loss.object not in raised:
             by_reason.setdefault(loss.reason, []).append(loss)
     for reason, losses in by_reason.items():
@@ -96,27 +96,6 @@ def object_unreconstructable(case: Case) -> Iterator[Finding]:
     by_task = evidence.grouped(case.of("generator.replay_differs"), lambda e: e["task"])
     for task, events in by_task.items():
         yield _replayed(case, task, events)
-
-
-_PREFIX = "OBJECT_UNRECONSTRUCTABLE_"
-_WORDS = {
-    "maximum number of task retries": "MAX_ATTEMPTS_EXCEEDED",
-    "lineage has been evicted": "LINEAGE_EVICTED",
-}
-"""Messages of the exception classes that 2.54 removed, as its reasons."""
-
-
-def _loss(event: Event) -> objects.Loss:
-    object_ = event["object"] or event["object_id"]
-    reason = event["reason"].removeprefix(_PREFIX)
-    if not reason:
-        reason = next((name for words, name in _WORDS.items() if words in event["why"]), "")
-    maker = objects.made_by(object_)
-    if not reason:  # "an actor, ray.put() call, or its ObjectRef was created by a different worker"
-        reason = maker if maker in ("PUT", "ACTOR") else "BORROWED"
-    if reason == "RETRIES_DISABLED" and maker == "ACTOR":
-        reason = "ACTOR"  # an actor's methods have retries of their own; Ray 2.60 prints the same for both
-    return objects.Loss(event, object_, reason)
 
 
 _WHY = {
@@ -193,34 +172,10 @@ _SAME_OUTPUT = Remedy(
 # ---------------------------------------------------------------- remedies
 
 
-_LINEAGE = Remedy(
-    "Keep up to 4 GiB of lineage in each owner process, instead of the default 1 GiB",
-    (
-        "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and for the driver",
-    ),
-    risk="disruptive",
-    doc=objects.DOC,
-)
-_OWNER_GETS = Remedy(
-    "Let the owner (the process that called .remote() or ray.put) read the object and pass on the value",
-    (
-        "value = ray.get(ref)              # where ref was created; Ray makes the object again there",
-    ),
-    doc=objects.DOC,
-)
-
-_FIRST = {
-    "PUT": (objects.RETURN,),
-    "ACTOR": (objects.RESTART_ACTOR, objects.RETURN),
-    "LINEAGE_EVICTED": (_LINEAGE,),
-    "BORROWED": (_OWNER_GETS,),
-}
-
-
 def _remedies(case: Case, reason: str, object_: str) -> tuple[Remedy, ...]:
     if reason in ("MAX_ATTEMPTS_EXCEEDED", "RETRIES_DISABLED"):
         return (objects.run_again(case, object_), objects.PERSIST)
-    return (*_FIRST.get(reason, ()), objects.PERSIST)
+    return (*objects.BESIDE_RETRIES.get(reason, ()), objects.PERSIST)
 
 
 # ------------------------------------------------------------------ examples

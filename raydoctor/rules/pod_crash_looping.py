@@ -1,8 +1,8 @@
-"""A container of Ray's pods ends again and again or with an error, or cannot be started.
+"""A container of a Ray pod keeps ending, ended with an error, or cannot be started.
 
 ## What you see
-- `kubectl get pods` shows `CrashLoopBackOff`, `Error`, `RunContainerError`, `CreateContainerError` or `StartError`, and
-  a growing number of restarts.
+- `kubectl get pods` shows `CrashLoopBackOff`, `Error`, `RunContainerError`, `CreateContainerError`,
+  `CreateContainerConfigError` or `StartError`, and a growing number of restarts.
 - `kubectl describe pod POD` shows `Last State: Terminated`, `Reason: Error` and an exit code.
 - Workers appear in `ray status` for some seconds, or never.
 
@@ -29,7 +29,8 @@ object.
 - the container exceeded its memory limit (`pod-oom-killed`), its probe failed (`pod-unhealthy`), or its image cannot be
   pulled (`image-pull-failed`).
 - the pod was evicted or preempted (`pod-evicted`, `pod-preempted`), or the head ended and runs again (`head-restarted`).
-- the container completed, or ran for a long time before it was restarted.
+- a container that is meant to end has completed (the submitter of a RayJob), or a container ran for a long time before
+  it was restarted.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ def _submitter() -> dict[str, Any]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a worker ends again and again, and only the table is left",
+        "a worker ends again and again, and the capture holds only kubectl's table",
         {"pods.txt": f"{_TABLE}train-gpu-worker-7qsqp     1/1     Running            0               3h35m\n"
         "train-gpu-worker-m6j48     0/1     CrashLoopBackOff   51 (16s ago)    3h35m\n"},
         says=("Pod train-gpu-worker-m6j48 is not ready", "51 restarts", "--previous"),

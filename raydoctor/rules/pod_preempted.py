@@ -1,4 +1,4 @@
-"""Kubernetes removed a pod of Ray: for a pod of higher priority, or because its node was drained, reclaimed or lost.
+"""Kubernetes removed a Ray pod to make room for one of higher priority, or because its node was drained, reclaimed or lost.
 
 ## What you see
 - The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or
@@ -19,13 +19,18 @@ stops reporting is tainted, and its pods are deleted after five minutes.
   `karpenter.sh/disrupted` or `node.kubernetes.io/unreachable`.
 
 ## Fix
-Put the head, and work that cannot restart, on nodes that are not reclaimed (node selector). A priority class protects
-from preemption; a PodDisruptionBudget and `karpenter.sh/do-not-disrupt` protect from drains, not from reclaimed
-machines. Let the rest of the work restart: `max_retries`, `max_restarts`, checkpoints.
+Put the head, and work that cannot restart, on nodes that are not reclaimed. A priority class protects from pods of the
+same or lower priority. A PodDisruptionBudget and the annotation `karpenter.sh/do-not-disrupt` protect from drains, not
+from reclaimed machines. In the group's `template`:
+
+    metadata: {annotations: {karpenter.sh/do-not-disrupt: "true"}}
+    spec: {priorityClassName: NAME, nodeSelector: {karpenter.sh/capacity-type: on-demand}}   # the label depends on the cloud
+
+Let work that may run twice restart: `max_retries`, `max_restarts`, checkpoints.
 
 ## Not this when
-- a person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): the pod then has no condition
-  `DisruptionTarget`.
+- a person or KubeRay deleted the pod (`kubectl delete`, a scale-down of idle workers): then there is none of the events
+  above, and while the pod ends it has no condition `DisruptionTarget`.
 - the pod was evicted for memory or disk (`pod-evicted`).
 """
 
@@ -45,7 +50,7 @@ from raydoctor.rules.shared.hosts import kubernetes
 _DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/"
 _DRAIN_DOC = "https://kubernetes.io/docs/concepts/workloads/pods/disruptions/"
 _DISRUPTIONS = {
-    "PreemptionByScheduler": "a pod of higher priority needed its place",
+    "PreemptionByScheduler": "a pod of higher priority needed its room",
     "DeletionByTaintManager": "its machine was tainted, and the pod does not tolerate the taint",
     "EvictionByEvictionAPI": "its machine was drained",
     "DeletionByPodGC": "its machine no longer exists",
@@ -53,19 +58,19 @@ _DISRUPTIONS = {
 }
 """Reasons of the condition `DisruptionTarget` (Kubernetes 1.26 and later)."""
 _REASONS = {
-    "Preempting": "a pod of higher priority needed its place",
+    "Preempting": "a pod of higher priority needed its room",
     "NodeShutdown": "its machine shut down",
     "Shutdown": "its machine shut down",
     "Terminated": "its machine shut down",
     "NodeLost": "its machine stopped reporting",
 }
 _EVENTS = {
-    "Preempted": "a pod of higher priority needed its place",
+    "Preempted": "a pod of higher priority needed its room",
     "TaintManagerEviction": "its machine was tainted, and the pod does not tolerate the taint",
     "NodeShutdown": "its machine shut down",
     "ScaleDown": "an autoscaler removed its machine",
     "Evicted": "an autoscaler removed its machine",
-    "Evict": "the batch scheduler needed its place for a job of higher priority or of another queue",
+    "Evict": "the batch scheduler needed its room for a job of higher priority or of another queue",
     "Descheduled": "the descheduler evicted it",
 }
 """Reasons of events: of Kubernetes itself, the Cluster Autoscaler, Karpenter, Volcano and the descheduler."""
@@ -200,7 +205,7 @@ def _disrupted(reason: str, message: str) -> dict[str, object]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a pod of higher priority needed the place",
+        "a pod of higher priority needed the room",
         {
             "pods.json": kubernetes.listed(
                 kubernetes.pod("train-gpu-x1", phase="Failed", **_disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"))  # type: ignore[arg-type]
@@ -256,7 +261,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("an autoscaler removed its machine", "safe-to-evict"),
     ),
     Example(
-        "Volcano needed the place",
+        "Volcano needed the room",
         {"events.json": kubernetes.listed(kubernetes.event("Evict", "Pod is evicted, because of preempt", "train-gpu-worker-x1"))},
         says=("batch scheduler", "priorityClassName"),
     ),

@@ -1,24 +1,35 @@
-"""KubeRay ended a RayJob before or instead of running its entrypoint.
+"""KubeRay ended a RayJob before its entrypoint ran, or while it ran, for a reason outside the entrypoint.
 
 ## What you see
-- `kubectl get rayjob` shows `FAILED` or nothing as the job status, and `Failed` or `ValidationFailed` as the deployment
-  status.
-- The conditions or events of the Kubernetes Job that submits it show `BackoffLimitExceeded`.
+- `kubectl get rayjob` shows `Failed` or `ValidationFailed` as the deployment status. The job status is empty if the
+  entrypoint never ran, and `RUNNING` or `FAILED` if it did.
 - `status.reason` is `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
   `JobStatusCheckTimeoutExceeded` or `JobDeploymentStatusTransitionGracePeriodExceeded`.
 
 ## Why
 KubeRay makes a cluster, waits for it, and submits the entrypoint by a Kubernetes Job (`K8sJobMode`), by HTTP, or from a
-sidecar. Each step can fail: the manifest is not valid, the cluster does not become ready in time, the submitter's pod
-cannot start or cannot reach the dashboard. `activeDeadlineSeconds` counts from the start of the RayJob, and includes
-the time for machines and images.
+sidecar. Each step can fail:
+- Before the entrypoint runs: the manifest is not valid (`ValidationFailed`), the cluster does not become ready in time
+  (`PreRunningDeadlineExceeded`), the submitter's pod cannot start or cannot reach the dashboard (`SubmissionFailed`).
+- While it runs: `activeDeadlineSeconds` counts from the start of the RayJob and includes machines, images and the run
+  itself (`DeadlineExceeded`). The operator could not read the job's status from the dashboard for five minutes
+  (`JobStatusCheckTimeoutExceeded`). The submitter ended before the entrypoint (`SubmissionFailed` with a job status).
 
 ## Confirm
-- `kubectl get rayjob NAME -o jsonpath='{.status.reason}: {.status.message}'` prints the reason.
-- `kubectl logs -l job-name=NAME` shows the submitter's output, `kubectl describe rayjob NAME` the events.
+- `kubectl get rayjob NAME -n NAMESPACE -o jsonpath='{.status.jobStatus} {.status.reason}: {.status.message}'` prints
+  whether the entrypoint ran, and the reason.
+- `kubectl describe rayjob NAME -n NAMESPACE` shows the events.
+- The submitter's output: `kubectl logs -n NAMESPACE -l job-name=NAME` (`K8sJobMode`), or `kubectl logs -n NAMESPACE
+  HEAD_POD -c ray-job-submitter` (`SidecarMode`). With HTTP the operator submits, and its log has the error.
 
 ## Fix
-Correct what `status.message` names. Give the cluster more time if machines or images are slow.
+- `DeadlineExceeded`: raise `spec.activeDeadlineSeconds` above waiting and running time together.
+- `PreRunningDeadlineExceeded`: raise `spec.preRunningDeadlineSeconds` if machines or images are slow.
+- `JobStatusCheckTimeoutExceeded`: find out why the operator cannot reach port 8265 of the head: the head or its
+  dashboard ended, or a network policy forbids it.
+- `SubmissionFailed`: read the submitter's output. If no head pod was found, `kubectl describe raycluster -n NAMESPACE`
+  shows why it was not created.
+- `ValidationFailed`: correct the field that `status.message` names.
 
 ## Not this when
 - the entrypoint ran and failed: the reason is then `AppFailed` (`job-failed`).
@@ -63,6 +74,8 @@ _BACKOFF = Signal(
 )  # fmt: skip
 """A condition or an event of a Kubernetes Job whose pods failed more often than its `backoffLimit` allows."""
 _NEVER_RAN = frozenset({"SubmissionFailed", "ValidationFailed", "PreRunningDeadlineExceeded"})
+_RAN = frozenset({"RUNNING", "STOPPED", "SUCCEEDED", "FAILED"})
+"""Values of `status.jobStatus` of an entrypoint that has started."""
 
 
 @rule(
@@ -125,12 +138,15 @@ def _of_submitter(case: Case) -> Iterator[Finding]:
 def _why(job: Event) -> str:
     if job["deployment_status"] == "ValidationFailed":
         return _WHYS["ValidationFailed"]
+    if job["reason"] == "SubmissionFailed" and job["job_status"] in _RAN:
+        return "its submitter ended before the entrypoint"
     return _WHYS.get(job["reason"], "")
 
 
 def _finding(case: Case, job: Event) -> Finding:
     said = f" ({clause(job['message'])})" if job["message"] else ""
-    never = "never ran" if job["reason"] in _NEVER_RAN else "was ended by KubeRay"
+    is_new = job["reason"] in _NEVER_RAN and job["job_status"] not in _RAN
+    never = "never ran" if is_new else "was ended by KubeRay"
     records = [
         e for e in case.of("kube.event") if e["about"] == "RayJob" and e["name"] == job["name"]
     ]
@@ -174,11 +190,13 @@ def _remedies(job: Event) -> Iterator[Remedy]:
 # ------------------------------------------------------------------ examples
 
 
-def _job(reason: str, status: str = "Failed", message: str = "", **spec: object) -> str:
+def _job(
+    reason: str, status: str = "Failed", message: str = "", ran: str = "", **spec: object
+) -> str:
     return kubernetes.listed(
         {
             "apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "train", "namespace": "ml"}, "spec": spec,
-            "status": {"jobDeploymentStatus": status, "reason": reason, "message": message, "jobId": "train-x1", "endTime": "2026-11-22T18:55:00Z"},
+            "status": {"jobDeploymentStatus": status, "jobStatus": ran, "reason": reason, "message": message, "jobId": "train-x1", "endTime": "2026-11-22T18:55:00Z"},
         }
     )  # fmt: skip
 
@@ -188,6 +206,15 @@ EXAMPLES: tuple[Example, ...] = (
         "the submitter failed",
         {"rayjob.json": _job("SubmissionFailed", message="Ray head pod not found.")},
         says=("RayJob train never ran", "could not be submitted", "job-name=train"),
+    ),
+    Example(
+        "the submitter's pod was lost while the entrypoint ran",
+        {
+            "rayjob.json": _job(
+                "SubmissionFailed", message="Job submission has failed.", ran="RUNNING"
+            )
+        },
+        says=("RayJob train was ended by KubeRay", "before the entrypoint"),
     ),
     Example(
         "the time was too short",

@@ -55,7 +55,7 @@ from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
-from raydoctor.rules.shared import ended, kernel
+from raydoctor.rules.shared import kernel, objects
 from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
@@ -248,7 +248,7 @@ def _from_check(case: Case, events: list[Event]) -> Finding:
         severity="critical" if errors else "error",
         remedies=(
             _start_agent(agent) if agent else _search(expression),
-            _retries(),
+            *_retries(case),
         ),
         covers=(*events, *errors),
     )
@@ -419,16 +419,13 @@ def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             doc=FAULT_TOLERANCE_DOC,
             finds_cause=True,
         ),
-        _retries(),
+        *_retries(case),
     )
 
 
-def _retries() -> Remedy:
-    return Remedy(
-        "Set retries and restarts, so that work survives the loss of a node",
-        ended.NODE,
-        doc=FAULT_TOLERANCE_DOC,
-    )
+def _retries(case: Case) -> tuple[Remedy, ...]:
+    title = "Set retries and restarts, so that work survives the loss of a node"
+    return objects.survive(case, title)
 
 
 # ------------------------------------------------------------------ examples

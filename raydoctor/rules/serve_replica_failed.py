@@ -1,19 +1,22 @@
 """Replicas of a Serve deployment could not be started, or stopped answering health checks.
 
 ## What you see
-`RuntimeError: Deploying application … failed`, or `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`.
-`logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health
-check response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests
-to such a replica fail with ``ActorDiedError … because it was killed by `ray.kill` ``: Serve killed the replica to
-replace it. `serve status` shows `The deployment failed to start 3 times in a row` or `A replica's health check
-failed`.
+- The driver gets `RuntimeError: Deploying application … failed`.
+- `serve status` shows `DEPLOY_FAILED` or `UNHEALTHY`, with `The deployment failed to start 3 times in a row` or `A
+  replica's health check failed`.
+- `logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health
+  check response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.`
+- Requests to such a replica fail with `ActorDiedError`, which names `ray.kill`: Serve killed the replica to replace it.
 
 ## Why
 - Constructor: `__init__` (or `reconfigure`) raised an exception. Serve tries three times per replica, then marks the
   application as failed.
-- Health: the replica did not answer in time. Health checks run on the event loop that serves requests. A blocking call
-  in an `async` method, a long native call that holds the GIL, or an overloaded process therefore looks like a dead
-  replica.
+- Health, with a `check_health` of the deployment: it runs on the event loop of the requests, so a blocking call in an
+  `async` method delays it.
+- Health, without `check_health`: a loop of its own answers. Only a native call that holds the GIL, or a process that is
+  stopped or gets no CPU time, delays it. Two exceptions: with `RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=0` (which
+  `RAY_SERVE_THROUGHPUT_OPTIMIZED=1` sets) both share one loop. Ray 2.60 reports `User event loop unresponsive` if that
+  of the requests has been blocked for about 18 minutes.
 - Crash: the process ended. The report lists the cause of that as the root.
 
 ## Confirm
@@ -21,8 +24,9 @@ failed`.
 - Health: while the replica does not answer, `ray stack` or `py-spy dump --pid PID` on its node shows the blocking call.
 
 ## Fix
-Fix the constructor. Keep the event loop free: move blocking calls to `await asyncio.to_thread(f, x)`. If a health check
-may legitimately take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
+Fix the constructor. With `check_health`, move blocking calls off the event loop: `await asyncio.to_thread(f, x)`. A call
+that holds the GIL needs a process of its own: a Ray task, or a `ProcessPoolExecutor`. If a health check may legitimately
+take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
 
 ## Not this when
 - replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`).
@@ -430,8 +434,8 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.replica_crashed": "the controller finds a replica's process gone",
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
-        "serve.deploy_failed": "the driver got the application's failure",
-        "serve.said_unhealthy": "the driver got the deployment's state",
+        "serve.deploy_failed": "the driver was told that the application failed",
+        "serve.said_unhealthy": "the driver was told the deployment's state",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -445,10 +449,11 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
     for event in _about_app(case, trouble)[:2]:
         if event.kind in kinds:
             continue
-        source = (
-            "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
+        is_drivers = event.kind == "serve.deploy_failed"
+        yield Link(
+            event,
+            f"the {'driver was told' if is_drivers else 'controller reports'} that the application failed",
         )
-        yield Link(event, f"{source} the failure of the application")
 
 
 def _about_app(case: Case, trouble: _Trouble) -> list[Event]:
@@ -497,10 +502,11 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         )
     if trouble.kind == "health" and not raised:
         yield Remedy(
-            "Keep the replica's event loop free: health checks run on it",
+            "Find the call that keeps the replica from answering, and move it off the event loop, or into a process of its own if it "
+            "holds the GIL",
             (
-                "answer = await asyncio.to_thread(model.predict, batch)   # instead of a blocking call in an async method",
-                "py-spy dump --pid PID   # of the replica, while it does not answer",
+                "py-spy dump --pid PID   # of the replica, while it does not answer; with --native for calls that hold the GIL",
+                "answer = await asyncio.to_thread(model.predict, batch)   # if the deployment defines check_health, which runs on that loop",
             ),
             doc=_DOC,
         )

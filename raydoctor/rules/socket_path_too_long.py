@@ -5,8 +5,8 @@
 `ray start` or `ray.init`. macOS allows 103 bytes.
 
 ## Why
-Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. This part adds up
-to 64 bytes, so a temporary directory of more than 43 bytes does not fit in the operating system's limit. Batch systems
+Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. What follows
+TEMP_DIR takes at most 64 bytes, so one of more than 43 bytes does not fit in the operating system's limit. Batch systems
 often set `TMPDIR` to a long path, and Ray then uses `$TMPDIR/ray`. `RAY_TMPDIR` and `--temp-dir` set the directory
 explicitly.
 
@@ -15,8 +15,11 @@ explicitly.
 - `echo "$RAY_TMPDIR" "$TMPDIR"`, in the environment that starts Ray, shows which variable sets the directory.
 
 ## Fix
-Use a short temporary directory (`ray start --head --temp-dir=/tmp/ray`), or a short symbolic link to the long one.
-Objects can still spill to the long path.
+Use a short temporary directory, or a short symbolic link to the long one. On a machine that several jobs share, give each
+its own (`/tmp/r$SLURM_JOB_ID`). Objects can still spill to the long path (Ray 2.45 and later).
+
+    ray start --head --temp-dir=/tmp/ray --object-spilling-directory=/LONG/PATH
+    ray.init(_temp_dir="/tmp/ray", object_spilling_directory="/LONG/PATH")   # if the program starts Ray
 
 ## Not this when
 - the path is short enough, and the socket is missing: the raylet died, or belongs to another session.

@@ -5,15 +5,23 @@
 
 ## Why
 Ray keeps the folder of every session: logs, runtime environments, and spilled objects that were not deleted because the
-session was killed. Nothing removes these folders except a reboot that clears `/tmp`. When the disk is 95 % full, Ray
-stores no more objects.
+session was killed. Ray never removes these folders. When the disk is 95 % full, Ray stores no more objects.
 
 ## Confirm
-- `du -xsh /tmp/ray/session_2*` shows their sizes. `ls -l /tmp/ray/session_latest` and `pgrep -af raylet` show which
-  sessions are running.
+- `du -xsh /tmp/ray/session_2*` shows their sizes.
+- `pgrep -af 'raylet|gcs_server'` shows which sessions run, of this machine's containers as well where it is run on the
+  host. `/tmp/ray/session_latest` is only the newest session.
 
 ## Fix
-Save what you still want to diagnose (`raydoctor collect`), and remove the other folders.
+Let raydoctor remove the ended sessions. It lists them, asks, and keeps every folder that a process uses or that has
+changed within the last ten minutes:
+
+    raydoctor zombies --clean
+
+To diagnose a session later, copy it first. To remove a single one by hand, make sure that no process names it:
+
+    tar czf session.tar.gz -C /tmp/ray session_DATE_TIME_PID
+    pgrep -af session_DATE_TIME_PID || rm -r /tmp/ray/session_DATE_TIME_PID
 
 ## Not this when
 - a process of that session is running, or a file in its folder changed within the last ten minutes: another container

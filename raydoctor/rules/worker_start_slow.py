@@ -7,9 +7,9 @@ it's hanging during start.` Ray then starts another worker. Since Ray 2.55 it gi
 
 ## Why
 Before a worker registers, it starts Python, runs `sitecustomize` and `.pth` files, and imports Ray. The limit is
-`RAY_worker_register_timeout_seconds` (60). It is too short if Python is on a network drive, if a start-up module does
-too much, or if so many workers start at the same time that each gets little CPU time. On a machine with 192 CPUs Ray
-starts 192 workers.
+`RAY_worker_register_timeout_seconds` (default: 60). It is too short if Python is on a network drive, if a start-up
+module does too much, or if so many workers start at the same time that each gets little CPU time. When the first job starts,
+Ray starts one worker for each CPU: 192 on a machine with 192 CPUs.
 
 ## Confirm
 - On that node, `time python -c "import ray"` takes long, and `python -X importtime -c "import ray"` shows which imports
@@ -19,8 +19,8 @@ starts 192 workers.
 - `Started worker process` lines in `raylet.out` show how many workers start at the same time.
 
 ## Fix
-Put the Python environment on a local disk, remove slow code from `sitecustomize`, start fewer workers (`--num-cpus`),
-or allow more time for `ray start` on every node:
+Put the Python environment on a local disk, remove slow code from `sitecustomize`, or start fewer workers (`--num-cpus`).
+Or raise the limit: set the variable on every node before `ray start`, or before a program that starts Ray.
 
     export RAY_worker_register_timeout_seconds=180
 

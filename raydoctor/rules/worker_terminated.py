@@ -204,7 +204,7 @@ def _remedies(case: Case, exits: list[WorkerExit], left: Left) -> tuple[Remedy, 
     steps.insert(0 if left.kubernetes else len(steps), pod)
     return (
         Remedy("Find the sender of the SIGTERM", tuple(steps)),
-        *ended.retries(case, exits, "Let Ray retry the work if such ends are normal (preemption)"),
+        *ended.retries(case, exits, "If such ends are normal (preemption), let Ray retry the work"),
     )
 
 

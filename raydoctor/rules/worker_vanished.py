@@ -22,7 +22,7 @@ Save the kernel log of the worker's node into the folder of the logs, and diagno
 
     sudo dmesg -T > logs/dmesg.txt; raydoctor diagnose logs/
 
-Until the cause is known, let Ray retry the work:
+Until the cause is known, let Ray retry work that may run twice (a retry repeats its side effects):
 
     @ray.remote(max_retries=10)   # a task; the default is 3
     @ray.remote(max_restarts=3, max_task_retries=3)   # an actor
@@ -113,7 +113,10 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
     )
 
 
-_UNTIL_THEN = "Until you know the cause, let Ray retry the work (retries do not help if the work itself kills its worker each time)"
+_UNTIL_THEN = (
+    "Until you know the cause, let Ray retry work that may run twice: a retry repeats its side effects, and does not help if "
+    "the work itself kills its worker each time"
+)
 
 
 @rule(

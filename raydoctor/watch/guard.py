@@ -66,6 +66,8 @@ class GuardLimits(NamedTuple):
     kill_actor: bool = False
     grace: float = 5.0
     """Seconds that each step of a cancel may take before the next one is tried."""
+    jobs: tuple[str, ...] = ()
+    """Ids of the jobs to whose tasks the limit applies; empty: all."""
 
 
 class CancelResult(NamedTuple):
@@ -181,6 +183,8 @@ class TimeLimitGuard:
 
 def is_meant(running: RunningClock, limits: GuardLimits) -> bool:
     """Whether the limit applies to this task. To a task of unknown name it applies if no names are given."""
+    if limits.jobs and ids.job_of_task(running.run.task) not in limits.jobs:
+        return False
     names = _names(running)
     if not names:
         return not limits.names

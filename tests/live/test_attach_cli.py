@@ -519,7 +519,7 @@ def test_values_cannot_reach_the_terminal() -> None:
 def test_what_is_meant_goes_first(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`--locals` would take it for a frame."""
     assert execute(["attach", *given]) == 2
-    assert "WHAT is missing" in capsys.readouterr().err
+    assert "TARGET is missing" in capsys.readouterr().err
 
 
 def test_what_a_statement_did() -> None:

@@ -663,6 +663,8 @@ def test_an_unseen_retry_is_not_ended_for_its_earlier_attempt() -> None:
         ("train.step", GuardLimits(1.0, names=("step",)), True),
         ("train.step", GuardLimits(1.0, names=("st",)), False),
         ("train.step", GuardLimits(1.0, exclude=("train.*",)), False),
+        ("train.step", GuardLimits(1.0, jobs=(RUN.task[40:],)), True),
+        ("train.step", GuardLimits(1.0, names=("step",), jobs=("ab000000",)), False),
         ("JobSupervisor.run", GuardLimits(1.0), False),
         ("ServeController.listen_for_change", GuardLimits(1.0, names=("*",)), False),
         ("raydoctor: act.clean:respond", GuardLimits(1.0), False),

@@ -102,12 +102,25 @@ def test_rays_own_lines_are_no_output(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("err", "out", "last"),
     [
-        ("no license\n:task_name:f\n", "step 1\n", "no license"),
+        (":task_name:f\nno license\n:task_name:f\n", "step 1\n", "no license"),
+        (
+            ":task_name:g\nno license\n:task_name:f\n",
+            ":task_name:g\nsome\n:task_name:f\nstep 1\n",
+            "step 1",
+        ),
+        (":task_name:g\nno license\n:task_name:f\n", ":task_name:g\nstep 1\n:task_name:f\n", None),
         ("[2026-11-21 10:57:30,000 C 12 12] a.cc:1: bad\n\n---\n", "step 1\nstep 2", "step 2"),
         (f"{'x' * 9000} license\n", "step 1\n", "step 1"),
         (":job_id:01000000\n", "", None),
     ],
-    ids=["its own", "Ray's", "longer than the tail", "none"],
+    ids=[
+        "its own",
+        "an earlier task's",
+        "only an earlier task's",
+        "Ray's",
+        "longer than the tail",
+        "none",
+    ],
 )
 def test_the_last_line_of_a_worker(tmp_path: Path, err: str, out: str, last: str | None) -> None:
     files: dict[Source, str] = {}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.model import ids, paste, text
 from raydoctor.model.values import Remedy
 
-TASK = "@ray.remote(max_retries=10)   # tasks: the default is 3, -1 means no limit"
-ACTOR = "@ray.remote(max_restarts=3, max_task_retries=3)   # actors: both are 0 by default"
-NODE = (TASK, "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors: both are 0 by default")
+TASK = (
+    "@ray.remote(max_retries=10)   # tasks that may run twice: the default is 3, -1 means no limit"
+)
+ACTOR = "@ray.remote(max_restarts=3, max_task_retries=3)   # actors whose methods may run twice: both are 0 by default"
+NODE = (TASK, ACTOR.replace("=3", "=-1"))
 """What survives the loss of a node: an actor is restarted there without a limit."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
 _OBJECTS = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
@@ -48,7 +50,7 @@ def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy
         if a.failures[:1] and a.failures[0]["remaining"] != "0"
     }
     left = [e for e in exits if e.actor not in restarted]
-    steps = _steps(left) if any(e.names for e in exits) else (TASK, ACTOR)
+    steps = _steps(left, _switched_off(case)) if any(e.names for e in exits) else (TASK, ACTOR)
     retry = (Remedy(title, steps, doc=_DOC),) if steps else ()
     return (*retry, _RETURN) if _lost_values(case, exits) else retry
 
@@ -76,12 +78,22 @@ _OF_LIBRARIES = (
 )
 
 
-def _steps(exits: Iterable[WorkerExit]) -> tuple[str, ...]:
-    """One line for each function or class of the program, and one for Ray Train."""
+def _switched_off(case: Case) -> frozenset[str]:
+    """Functions whose caller logged that a call failed for good with max_retries=0: the program forbids a second run."""
+    failed = case.ledger.tasks.values()
+    return frozenset(e["name"] for e in failed if e["max_retries"] == "0")
+
+
+def _steps(exits: Iterable[WorkerExit], once: Collection[str]) -> tuple[str, ...]:
+    """One line for each function or class of the program, and one for Ray Train; `once`: functions without retries."""
     named = {(e.actor != "", e.names[-1]) for e in exits if e.names}
     train = any(name in _TRAIN for _, name in named)
     return (
-        *(_decorator(*each) for each in sorted(named) if not is_of_library(each[1])),
+        *(
+            _decorator(is_actor, name, is_once=name in once)
+            for is_actor, name in sorted(named)
+            if not is_of_library(name)
+        ),
         *((_RESTART,) if train else ()),
     )
 
@@ -89,14 +101,20 @@ def _steps(exits: Iterable[WorkerExit]) -> tuple[str, ...]:
 _RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Train continues from its last checkpoint. The default is 0"
 
 
-def _decorator(is_actor: bool, name: str) -> str:
+def _decorator(is_actor: bool, name: str, *, is_once: bool) -> str:
     if is_actor:
         return paste.python(
-            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}: both are 0 by default",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, if its methods may run twice: both are 0 by default",
+            name=name,
+        )
+    if is_once:
+        return paste.python(
+            "@ray.remote(max_retries=3)   # {name}, only if it may run twice: the program set max_retries=0, which forbids that",
             name=name,
         )
     return paste.python(
-        "@ray.remote(max_retries=10)   # {name}: Ray's default is 3, -1 means no limit", name=name
+        "@ray.remote(max_retries=10)   # {name}, if it may run twice: Ray's default is 3, -1 means no limit",
+        name=name,
     )
 
 

@@ -15,6 +15,8 @@ from raydoctor.case.signals import CORE, DRIVER, NODE_DEAD
 from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import ended
+from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC
 
 DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
 HEAD = "Failed to retrieve object "
@@ -115,6 +117,28 @@ class Loss(NamedTuple):
     reason: str
 
 
+_PREFIX = "OBJECT_UNRECONSTRUCTABLE_"
+_WORDS = {
+    "maximum number of task retries": "MAX_ATTEMPTS_EXCEEDED",
+    "lineage has been evicted": "LINEAGE_EVICTED",
+}
+"""Messages of the exception classes that 2.54 removed, as its reasons."""
+
+
+def loss(event: Event) -> Loss:
+    """One event of an object that Ray cannot recreate, with the reason in the words of Ray 2.54 and later."""
+    object_ = event["object"] or event["object_id"]
+    reason = event["reason"].removeprefix(_PREFIX)
+    if not reason:
+        reason = next((name for words, name in _WORDS.items() if words in event["why"]), "")
+    maker = made_by(object_)
+    if not reason:  # "an actor, ray.put() call, or its ObjectRef was created by a different worker"
+        reason = maker if maker in ("PUT", "ACTOR") else "BORROWED"
+    if reason == "RETRIES_DISABLED" and maker == "ACTOR":
+        reason = "ACTOR"  # an actor's methods have retries of their own; Ray 2.60 prints the same for both
+    return Loss(event, object_, reason)
+
+
 def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ...]) -> Finding:
     """One finding for all objects that are lost for one reason."""
     lost = named(loss.object for loss in losses)
@@ -194,6 +218,40 @@ RESTART_ACTOR = Remedy(
     ("@ray.remote(max_restarts=3, max_task_retries=3)   # only if methods may run twice",),
     doc=DOC,
 )
+_LINEAGE = Remedy(
+    "Keep up to 4 GiB of lineage in each owner process, instead of the default 1 GiB: no retry brings back an object whose "
+    "lineage is gone",
+    (
+        "unset RAY_max_lineage_bytes   # or remove it where it is set, if it is below the default: echo $RAY_max_lineage_bytes",
+        "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and in the shell that starts the driver",
+    ),
+    risk="disruptive",
+    doc=DOC,
+)
+_OWNER_GETS = Remedy(
+    "Let the owner (the process that called .remote() or ray.put) read the object and pass on the value",
+    (
+        "value = ray.get(ref)              # where ref was created; Ray makes the object again there",
+    ),
+    doc=DOC,
+)
+BESIDE_RETRIES = {
+    "PUT": (RETURN,),
+    "ACTOR": (RESTART_ACTOR, RETURN),
+    "LINEAGE_EVICTED": (_LINEAGE,),
+    "BORROWED": (_OWNER_GETS,),
+}
+"""By the reason for which Ray could not recreate an object: what more retries do not achieve."""
+
+
+def survive(case: Case, title: str) -> tuple[Remedy, ...]:
+    """Retries for work that a lost node takes with it, and what the objects that Ray could not recreate need besides."""
+    events = case.of("object.unreconstructable", "object.cannot_recover")
+    reasons = dict.fromkeys(loss(e).reason for e in events)
+    beside = dict.fromkeys(each for r in reasons for each in BESIDE_RETRIES.get(r, ()))
+    return (*beside, Remedy(title, ended.NODE, doc=FAULT_TOLERANCE_DOC))
+
+
 PERSIST = Remedy(
     "Write data that must survive the loss of a node to storage outside the object store",
     ("# write checkpoints to shared storage, and pass their paths instead of ObjectRefs",),
@@ -207,6 +265,8 @@ def run_again(case: Case, object_: str) -> Remedy:
     task = f" (task {task_named(case, parts.task)})" if parts and known else ""
     return Remedy(
         f"Allow Ray to run the task that created the object again{task}",
-        ("@ray.remote(max_retries=10)       # default 3; 0 forbids retries, -1 means no limit",),
+        (
+            "@ray.remote(max_retries=10)   # only if it may run twice: the default is 3, 0 forbids retries, -1 means no limit",
+        ),
         doc=DOC,
     )

@@ -76,8 +76,8 @@ def survive() -> Remedy:
     return Remedy(
         "Make Ray repeat the work that is lost with a pod",
         (
-            "@ray.remote(max_retries=3)   # for tasks",
-            "@ray.remote(max_restarts=3, max_task_retries=3)   # for actors",
+            "@ray.remote(max_retries=3)   # tasks that may run twice",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # actors whose methods may run twice",
         ),
         doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
     )
