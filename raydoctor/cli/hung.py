@@ -32,9 +32,9 @@ _RECORDED = 3
 
 _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and what waits for it.
 
-A task is reported as hung if its stack does not change and finished tasks of the same
-function took at most a tenth of the time that this one has run. A task without finished peers counts as
-hung after --min-age of idle time. Other long waits are listed with the event that would end
+A task is reported as hung if its stack does not change and it has run at least ten times as long
+as any finished task of the same function. A task without finished peers counts as hung after
+--min-age of idle time. Other long waits are listed with the event that would end
 each: a message, a timer, a call to the actor.
 
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,

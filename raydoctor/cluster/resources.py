@@ -27,20 +27,32 @@ _PYTHON_DICT = pattern(r"\{[^{}]*\}")
 
 
 def amounts(text: str) -> Needs:
-    """`CPU: 10000, GPU: 5000` (up to 2.40) or `CPU: 1, GPU: 0.5`.
+    """`CPU: 10000, GPU: 5000` (up to 2.40) or `CPU: 1, GPU: 0.5`."""
+    values = _values(text)
+    return {name: v / _FIXED_POINT for name, v in values.items()} if is_fixed(text) else values
+
+
+def is_fixed(text: str) -> bool:
+    """Whether these amounts are in ten-thousandths.
 
     The form is recognized by size: no request is for ten thousand CPUs, and fractions are multiples of 0.01.
     """
-    items = [item.strip("{}").rpartition(": ") for item in text.split(", ") if ": " in item]
-    values = {name: float(value) for name, _, value in items if _is_number(value)}
+    values = _values(text)
     counts = [v for name, v in values.items() if name not in _BYTES]
     if not counts:
-        fixed = all(value.isdigit() for _, _, value in items)  # plain bytes: `1.07374e+11`
-    else:
-        most = max(counts)
-        whole = all(v == int(v) for v in counts)
-        fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
-    return {name: v / _FIXED_POINT for name, v in values.items()} if fixed else values
+        numbers = (value for _, _, value in _items(text))
+        return bool(values) and all(map(str.isdigit, numbers))  # plain bytes: `1.07374e+11`
+    most = max(counts)
+    whole = all(v == int(v) for v in counts)
+    return whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
+
+
+def _items(text: str) -> list[tuple[str, str, str]]:
+    return [item.strip("{}").rpartition(": ") for item in text.split(", ") if ": " in item]
+
+
+def _values(text: str) -> dict[str, float]:
+    return {name: float(value) for name, _, value in _items(text) if _is_number(value)}
 
 
 def _is_number(text: str) -> bool:

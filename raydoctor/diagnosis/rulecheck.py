@@ -20,7 +20,7 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Example, Rule, Signal
 from raydoctor.diagnosis import engine
 from raydoctor.diagnosis.plugins import Catalogue
-from raydoctor.model.values import Finding, Report
+from raydoctor.model.values import Finding, Remedy, Report
 
 if sys.version_info >= (3, 11):
     from re import _parser as parser  # type: ignore[attr-defined]
@@ -251,11 +251,22 @@ def example_problems(rule: Rule, example: Example, report: Report, found: Found)
     for d in report.diagnoses:
         if d.rule == rule.name and len(d.headline.split()) > MOST_WORDS:
             yield f"the headline has more than {MOST_WORDS} words: {d.headline}"
+    for remedy in (r for d in report.diagnoses if d.rule == rule.name for r in d.remedies):
+        yield from _risk_problems(remedy)
     if _FILL_IN.search("\n".join((*texts, *shown))):
         yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:
         if words not in "\n".join(texts):
             yield f"neither headline nor remedies contain {words!r}"
+
+
+_RESTARTS = re.compile(r"(?:export|unset|ulimit) .*(?:before ray start|[Tt]hen restart Ray)")
+"""A setting that only the next start of Ray reads."""
+
+
+def _risk_problems(remedy: Remedy) -> Iterator[str]:
+    if remedy.risk == "safe" and any(map(_RESTARTS.match, remedy.steps)):
+        yield f"the remedy restarts Ray, but its risk is 'safe': {remedy.title}"
 
 
 def _listed(names: object) -> str:

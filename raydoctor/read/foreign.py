@@ -147,9 +147,11 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
         by_file.setdefault(event.source.path, []).append(event)
     return [
         Gap(
-            f"{path}: errors of {joined(sorted(set().union(*map(_named, quoted)))[:3])}",
-            "not in Ray's own logs: they are another cluster's errors, or text that a program quotes",
+            f"errors of {joined(sorted(set().union(*map(_named, quoted)))[:3])} in {path}",
+            "left out, because Ray's own logs do not contain them: they are of another cluster, "
+            "or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
+            about="quoted",
         )
         for path, quoted in sorted(by_file.items())
     ]

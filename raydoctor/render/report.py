@@ -439,17 +439,12 @@ def verdict(report: Report) -> tuple[str, str, str]:
         sentence = "Inconclusive: no line is a message of Ray or looks like an error. Is this the right file?"
         return "NOTHING RECOGNIZED", "warning", sentence
     if report.complete:
-        return "NOTHING FOUND", "ok", "All required evidence was read, and it shows no failure."
-    return "NOTHING FOUND", "warning", f"Inconclusive: {_first_gap(report)}"
-
-
-def _first_gap(report: Report) -> str:
-    """The gap that matters most, and how many more there are."""
-    needed = [gap for gap in report.gaps if not gap.optional]
-    first = next((gap for gap in needed if gap.is_observation), needed[0])
-    said = _text.cut(_text.one_line(first.gist), _GIST)
-    more = _text.plural(len(needed) - 1, "more gap")
-    return f"{said}, and {more}, see below" if len(needed) > 1 else said
+        return (
+            "NOTHING FOUND",
+            "ok",
+            "Every log that a diagnosis needs was read, and none shows a failure.",
+        )
+    return "NOTHING FOUND", "warning", "Inconclusive: some evidence is missing, see below."
 
 
 def _status(view: _View) -> Page:
@@ -476,11 +471,10 @@ def _not_seen(view: _View) -> Page:
 
 def gaps_title(gaps: Iterable[Gap]) -> str:
     """The heading of missing evidence, which says whether the result needs it."""
-    needed = [gap for gap in gaps if not gap.optional]
-    if not needed:
-        return "Not collected (optional)"
-    is_open = all(gap.is_observation for gap in needed)
-    return "What the logs leave open" if is_open else "Missing evidence"
+    listed = list(gaps)
+    if all(gap.about == "quoted" for gap in listed):
+        return "Left out"
+    return "Not collected (optional)" if all(gap.optional for gap in listed) else "Missing evidence"
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:
@@ -543,7 +537,8 @@ def _next(view: _View) -> list[str]:
     """Suggestions for the next command."""
     report = view.report
     if not report.diagnoses:
-        return []
+        is_clear = report.complete and not report.unexplained
+        return ["raydoctor hung   # if the program still waits"] if is_clear else []
     root = (report.roots or report.diagnoses)[0]
     commands: list[str] = [paste.shell("raydoctor explain {rule}", rule=root.rule)]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)

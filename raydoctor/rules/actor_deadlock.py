@@ -22,7 +22,7 @@ minute to the next. (Measured with Ray 2.9.3, 2.40, 2.50 and 2.60.)
 
 ## Fix
 Break the cycle in one of three ways:
-- Pass the other actor's result as an argument, or let the caller call both actors.
+- Pass the other actor's result as an argument, or let the driver call both actors.
 - Make the methods `async` and `await` the calls.
 - Give the actor a second thread (`max_concurrency=2`) and make its state thread-safe.
 

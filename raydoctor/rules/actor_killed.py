@@ -29,7 +29,7 @@ reference as a warning.
 
 ## Fix
 - `ray.kill`: call it only after the last call has returned.
-- `exit_actor`: return a value that marks the end, or let the caller treat the error as the end.
+- `exit_actor`: return an end marker (`None`), or let the caller treat the error as the end.
 - Out of scope: keep the handle that `.remote()` returned, or make the actor detached.
 - Placement group: remove it only after the last call on its actors and tasks has returned.
 
@@ -227,7 +227,8 @@ def _headline(kind: str, found: list[Death], ends: list[Event], ambiguous: bool)
     if ambiguous:
         their = "their" if many else "its"
         end += f" or {their} creator died (only the GCS log shows which)"
-    return f"{end}, but {they} still in use: {calls} failed{_later(found, ends)}"
+    link = " while" if kind in (actors.BY_KILL, actors.BY_EXIT) else ", but"
+    return f"{end}{link} {they} still in use: {calls} failed{_later(found, ends)}"
 
 
 def _subject(death: Death) -> str:
@@ -317,11 +318,11 @@ def _return_the_end(death: Death, handle: str) -> tuple[Remedy, ...]:
     cls = death.class_name or "Actor"
     return (
         Remedy(
-            f"Return a value that marks the end of {cls}, instead of calling exit_actor() while it is in use",
+            f"When {cls} has no more work, return an end marker instead of calling exit_actor(), which fails later calls",
             (
                 "return None   # in the method, instead of exit_actor()",
                 paste.python(
-                    "del {handle:name}      # in the caller, after it received None: Ray ends an actor without handles",
+                    "del {handle:name}      # in the caller, after it received None: Ray ends an actor when its last handle is gone",
                     handle=handle,
                 ),
             ),

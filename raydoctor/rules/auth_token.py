@@ -259,7 +259,7 @@ def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
         Remedy(
             "Or disable tokens on both sides, if only trusted machines can reach the cluster",
             (
-                "export RAY_AUTH_MODE=disabled   # on every node before ray start, and for the driver",
+                "export RAY_AUTH_MODE=disabled   # on every node before ray start, and in the shell that starts the driver",
             ),
             risk="disruptive",
             since=(2, 52),

@@ -31,6 +31,7 @@ same.
 
 ## Fix
 - A clock: synchronize all nodes with NTP (`sudo timedatectl set-ntp true`, or `sudo systemctl enable --now chronyd`).
+  `sudo chronyc makestep` corrects a large difference at once. Do so while no job runs: some of Ray's time limits compare times of that clock.
 - A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
 - A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or
   configure the platform not to pause it.

@@ -257,14 +257,14 @@ def _remedies(job: Job | None) -> tuple[Remedy, ...]:
             "Find out what ended the driver",
             (
                 paste.shell(
-                    "sudo dmesg -T | grep -iw 'killed process {pid:pid}'   # if Ray runs in a container, the kernel logs another pid: search without it, for a kill at that time",
+                    "sudo dmesg -T | grep -iw 'killed process {pid:pid}'   # if Ray runs in a container, the kernel log shows another pid: search without it, for a kill at that time",
                     pid=job.driver_pid,
                 )
                 if job and job.driver_pid
                 else "sudo dmesg -T | grep -i 'killed process'",
                 "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes",
                 "sacct -j JOB --format=State,ExitCode,MaxRSS   # Slurm",
-                "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
+                "grep -rnE 'os\\.(_exit|kill|abort)' .   # here and in site-packages of the libraries you suspect: os._exit leaves no trace",
             ),
             finds_cause=True,
         ),

@@ -21,8 +21,8 @@ process printed an exception first.
 - Read the complete log upward from the first of these messages: an excerpt may have cut off the real error.
 
 ## Fix
-For SIGKILL, give the container more memory, load the weights of fewer ranks at once, or reduce CPU offload and swap
-space. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `/dev/shm` (`docker run --shm-size=16g`; in a pod
+For SIGKILL, give the container more memory, start fewer ranks on the host, or reduce what they hold in host memory: CPU
+offload (`--cpu-offload-gb` of vLLM and SGLang) and vLLM's `--swap-space`. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `/dev/shm` (`docker run --shm-size=16g`; in a pod
 an `emptyDir` with `medium: Memory` at `/dev/shm`), and compare the versions of the GPU driver and of CUDA.
 
 ## Not this when

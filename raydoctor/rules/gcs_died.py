@@ -299,6 +299,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
                 "kernel log of the head",
                 "missing from the capture; only this log shows whether the kernel's OOM killer ended gcs_server",
                 kernel.SAVE_LOG,
+                about="kernel",
             )
         )
     return tuple(gaps)

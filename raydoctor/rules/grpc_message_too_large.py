@@ -182,7 +182,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
             Remedy(
                 f"Restore Ray's default limit of {size(default)}: it was lowered to {size(limit)}",
                 (
-                    "unset RAY_max_grpc_message_size   # on every node before ray start, and for the driver",
+                    "unset RAY_max_grpc_message_size   # on every node before ray start, and in the shell that starts the driver",
                 ),
                 risk="disruptive",
             ),
@@ -192,7 +192,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "export RAY_max_grpc_message_size={size}   # bytes. On every node before ray start, and for the driver",
+                "export RAY_max_grpc_message_size={size}   # bytes. On every node before ray start, and in the shell that starts the driver",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),

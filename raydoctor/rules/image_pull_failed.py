@@ -158,9 +158,9 @@ _MISSING = 'Failed to pull image "rayproject/ray:2.46.0-py399": rpc error: code 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a tag that does not exist",
+        "a tag that does not exist, in `kubectl get pods,events -o json`",
         {
-            "all.json": kubernetes.listed(
+            "pods-and-events.json": kubernetes.listed(
                 _pending("ImagePullBackOff", 'Back-off pulling image "rayproject/ray:2.46.0-py399"'), kubernetes.event("Failed", _MISSING, "train-gpu-x1")
             )
         },

@@ -260,7 +260,7 @@ def _finding(
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request, nodes, short, seen, _Waiter(_names(case, request, cancelled), is_replica)),
+        remedies=_remedies(request, nodes, short, seen, _waiter(case, request, cancelled, is_replica=is_replica)),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
 
@@ -293,7 +293,8 @@ def _subjects(rows: list[Event]) -> tuple[Subject, ...]:
 
 def _shows(event: Event, needs: resources.Needs) -> str:
     reporter = "the raylet" if event.kind == "request.infeasible" else "the autoscaler"
-    return f"{reporter} finds no node for {resources.describe(needs)}"
+    unit = " (its log counts in ten-thousandths)" if resources.is_fixed(event["needs"]) else ""
+    return f"{reporter} finds no node for {resources.describe(needs)}{unit}"
 
 
 def _entities(request: _Request) -> Iterator[Entity]:
@@ -468,7 +469,7 @@ def _remedies(
         Remedy(
             "Let tasks and actors that fit on no node fail immediately, instead of leaving them waiting",
             (
-                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # before ray start, or before your program if it starts Ray",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # on every node, before ray start, or before your program if it starts Ray. Only version 2 of the autoscaler can do it: the second variable selects it",
             ),
             risk="disruptive",
             since=(2, 44),
@@ -484,6 +485,10 @@ class _Waiter(NamedTuple):
 
     names: set[str]
     is_replica: bool
+    kind: str
+    """`An actor`, `A task`, or both, where it has no name."""
+    submission: str = ""
+    """The job that waits, if it is the supervisor of a submitted one."""
 
 
 def _names(case: Case, request: _Request, cancelled: list[Event]) -> set[str]:
@@ -497,6 +502,13 @@ def _names(case: Case, request: _Request, cancelled: list[Event]) -> set[str]:
     return _SUPERVISOR if is_supervisor and jobs.unstarted(case) else names
 
 
+def _waiter(case: Case, request: _Request, cancelled: list[Event], *, is_replica: bool) -> _Waiter:
+    names = _names(case, request, cancelled)
+    kinds = {_kind(event) for event in request.raylets}
+    job = jobs.unstarted(case)[0].id if names == _SUPERVISOR and jobs.unstarted(case) else ""
+    return _Waiter(names, is_replica, kinds.pop() if len(kinds) == 1 else "A task or actor", job)
+
+
 def _less(waiter: _Waiter, given: resources.Needs, before: str) -> Remedy:
     """The request, limited to what a node has, in the words of what made it.
 
@@ -508,10 +520,9 @@ def _less(waiter: _Waiter, given: resources.Needs, before: str) -> Remedy:
     if waiter.is_replica:
         return serve.request(title, given)
     if waiter.names == _SUPERVISOR:
-        return jobs.entrypoint(given)
-    return waiting.request(
-        title, given, evidence.join_names(sorted(waiter.names)) or "on the task or actor that waits"
-    )
+        return jobs.entrypoint(given, waiter.submission)
+    of = f"the {waiter.kind.partition(' ')[2]} that waits"
+    return waiting.request(title, given, evidence.join_names(sorted(waiter.names)) or of)
 
 
 def _label_remedies(request: now.Request, seen: now.Picture) -> tuple[Remedy, ...]:

@@ -140,7 +140,7 @@ _OWNER = Remedy(
 _LONGER = Remedy(
     "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
-        "export RAY_fetch_fail_timeout_milliseconds=1800000   # on every node before ray start, and for the driver",
+        "export RAY_fetch_fail_timeout_milliseconds=1800000   # on every node before ray start, and in the shell that starts the driver",
     ),
     risk="disruptive",
 )

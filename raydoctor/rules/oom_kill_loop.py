@@ -137,8 +137,9 @@ def _finding(
             Remedy(
                 "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
                 (
-                    "export RAY_task_oom_retries=3   # on every node before ray start, and for the driver",
+                    "export RAY_task_oom_retries=3   # on every node before ray start, and in the shell that starts the driver",
                 ),
+                risk="disruptive",
                 doc=DOC,
             ),
         ),

@@ -57,6 +57,7 @@ from raydoctor.rules.shared.oom.kills import (
 )
 from raydoctor.rules.shared.oom.remedies import (
     DOC,
+    also_large,
     beside_outlier,
     fullest,
     gib,
@@ -179,7 +180,8 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
         return f"{text}: {subject} (pid {holders[0].pid}) held {each}, and {rest}"
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
-    return f"{text}: {subject} alone held {each}"
+    others = "".join(f", {h.label} {gib(h.gb)}" for h in also_large(worst, name)[:2])
+    return f"{text}: {subject} held {each}{others}"
 
 
 def _names(victims: list[MemoryUser]) -> str:
@@ -389,7 +391,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the killed task is not the cause: the driver holds the memory",
         {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
-        says=("python driver.py, which was not killed, alone held 13.90 GiB",),
+        says=("python driver.py, which was not killed, held 13.90 GiB",),
     ),
     console(
         "the killed task holds next to nothing, and the list of the largest processes is cut off",
@@ -411,7 +413,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "killed 2 workers (train())",
-            "build_index(), which was not killed, alone held 1.61 GiB",
+            "build_index(), which was not killed, held 1.61 GiB",
         ),
     ),
     Example(

@@ -347,7 +347,13 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
     local = is_drivers(case, raylet.node)
     links = [Link(e, f"the raylet {_reason(e)}") for e in raylet.said[:1]]
     if not raylet.said and raylet.started:
-        links.insert(0, Link(raylet.started, "the raylet's log ends without SIGTERM or shutdown"))
+        links.insert(
+            0,
+            Link(
+                raylet.started,
+                "from this start to its end, the raylet's log records no SIGTERM and no shutdown",
+            ),
+        )
     links += witnesses(raylet)
     if left:
         links.append(
@@ -406,7 +412,7 @@ def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             f"Find what killed the raylet on {where}",
             (
                 paste.shell(
-                    "sudo dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # if Ray runs in a container, the kernel logs another pid: look for a kill at that time",
+                    "sudo dmesg -T | grep -iwE 'killed process {pid:pid}|out of memory'   # if Ray runs in a container, the kernel log shows another pid: look for a kill at that time",
                     pid=raylet.pid,
                 )
                 if raylet and raylet.pid

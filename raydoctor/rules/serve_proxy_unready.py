@@ -149,6 +149,7 @@ def _remedies() -> tuple[Remedy, ...]:
             (
                 "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # before ray start, or before your program if it starts Ray",
             ),
+            risk="disruptive",
             doc=_DOC,
         ),
         Remedy(

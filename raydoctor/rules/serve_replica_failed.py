@@ -478,6 +478,15 @@ def _covered(case: Case, trouble: _Trouble, actors: list[str]) -> Iterator[Event
 
 # ---------------------------------------------------------------- remedies
 
+_ABSENT = pattern(r"No such file or directory: '(?P<path>[^'\n]{1,300})'$")
+
+
+def _correct(raised: Raised, place: str) -> str:
+    """What to do about the exception of a constructor, not only its name."""
+    if absent := _ABSENT.search(raised.message):
+        return f"Make {absent['path']} available on every node that can run a replica, or correct the path{place}"
+    return f"Correct what raises {raised.name}{place}"
+
 
 def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
     name, raised = trouble.first.deployment or "Deployment", trouble.raised
@@ -485,12 +494,12 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
         steps = (
             paste.python(
-                "{deployment:name}.func_or_class(ARGUMENTS)   # runs the code without Serve: use the same arguments, on a node of the cluster",
+                "from MODULE import {deployment:name}; {deployment:name}.func_or_class(ARGUMENTS)   # in Python on a node of the cluster: runs the constructor without Serve, with the arguments of bind()",
                 deployment=name,
             ),
         )
         yield Remedy(
-            f"Fix the {raised.name}{place}" if place else f"Fix the cause of {raised.name}",
+            _correct(raised, place),
             steps if trouble.kind == "constructor" else (),
             doc=_DOC,
         )

@@ -149,6 +149,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
                 seconds=4 * waited,
             ),
         ),
+        risk="disruptive",
         doc=_DOC,
     )
 

@@ -101,12 +101,12 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
         "Find what ended the process",
         (
             paste.shell(
-                "sudo dmesg -T | grep -iwE {words}   # on {node}. If Ray runs in a container, the kernel logs other pids: look for a kill at the time of the exit",
+                "sudo dmesg -T | grep -iwE {words}   # on {node}. If Ray runs in a container, the kernel log shows other pids: look for a kill at the time of the exit",
                 words="|".join((*(pids or ("killed process",)), "out of memory")),
                 node=next((f"node {e.ip}" for e in exits if e.ip), "the node of the worker"),
             ),
             "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
-            "grep -rnE 'os\\.(_exit|kill|abort)' .   # in the program and its libraries: os._exit leaves no trace",
+            "grep -rnE 'os\\.(_exit|kill|abort)' .   # here and in site-packages of the libraries you suspect: os._exit leaves no trace",
         ),
         doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
         finds_cause=True,

@@ -122,8 +122,9 @@ def _of_jobs(local: list[Event]) -> Finding:
             Remedy(
                 "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
-                    'ray.init()                     # not ray.init(address="local") or ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS   # plus your other options. A container, or env -i in the entrypoint, must pass the variable on",
+                    'ray.init()                     # not ray.init(address="local")',
+                    "docker run -e RAY_ADDRESS   # plus your other options: only if the entrypoint starts a container",
+                    'env -i RAY_ADDRESS="$RAY_ADDRESS" python your_script.py   # only if the entrypoint clears the environment',
                 ),
                 doc=_JOB_DOC,
             ),

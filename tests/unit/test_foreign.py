@@ -38,7 +38,7 @@ def report_of(folder: Path, driver: str, gcs: str) -> Report:
 def test_an_error_of_another_clusters_node_is_a_gap(tmp_path: Path) -> None:
     report = report_of(tmp_path, LOST.format("10.4.1.7"), REGISTERED + STARTED + FINISHED)
     assert report.diagnoses == () == report.unexplained
-    assert "driver.log: errors of 10.4.1.7" in [gap.what for gap in report.gaps]
+    assert "errors of 10.4.1.7 in driver.log" in [gap.what for gap in report.gaps]
 
 
 def test_a_local_ray_has_one_node(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_local_ray_has_one_node(tmp_path: Path) -> None:
     with open_capture(str(tmp_path)) as capture:
         report = engine.run(capture, strict=True)
     assert "owner-died" not in [d.rule for d in report.diagnoses]
-    assert "driver.log: errors of 10.4.1.7" in [gap.what for gap in report.gaps]
+    assert "errors of 10.4.1.7 in driver.log" in [gap.what for gap in report.gaps]
 
 
 @pytest.mark.parametrize(

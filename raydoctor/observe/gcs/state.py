@@ -38,6 +38,15 @@ _OF_METRICS = ("ray-get", "task-counts", "node-usage")
 _PEERS = ("finished",)
 """Duration of finished tasks, by function: requested only if a task has been running for long."""
 _OPTIONAL = ("objects", *_PEERS)
+_CALLED = {
+    "ray-get": "tasks that wait in ray.get",
+    "task-counts": "numbers of tasks by state",
+    "node-usage": "use of CPUs and memory by nodes",
+    "finished": "durations of finished tasks",
+    "demands": "resource requests",
+    "worker-stats": "memory and objects of workers",
+}
+"""Tables whose names would not tell a reader what is missing."""
 PEERS_AFTER = 60.0
 """Seconds after which a task counts as long-running. The request takes 0.6 s if the GCS holds its maximum
 of 100,000 tasks."""
@@ -265,7 +274,8 @@ class _Inquiry:
         for name, reason in why.items():
             names.setdefault(reason, []).append(name)
         for reason, group in names.items():
-            what = WHAT if len(group) == len(wanted) else f"{WHAT}: {', '.join(group)}"
+            parts = ", ".join(_CALLED.get(name, name.replace("-", " ")) for name in group)
+            what = WHAT if len(group) == len(wanted) else f"{WHAT} ({parts})"
             optional = set(group) <= {*_OPTIONAL, *_OF_METRICS}
             yield Gap(what, reason, optional=optional, about="tasks")
         yield from _about_version(self.child.about if self.child is not None else {})
@@ -285,7 +295,7 @@ class _Inquiry:
 
 def _failure(component: str, probe: Probe) -> str:
     how = {"refused": "refused the connection", "timeout": "did not answer"}
-    problem = how.get(probe.outcome) or f"failed: {probe.detail}"
+    problem = how.get(probe.outcome) or f"failed ({probe.detail})"
     return f"the {component} at {probe.address} {problem}"
 
 

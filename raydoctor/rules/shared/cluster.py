@@ -27,7 +27,7 @@ def restore(setting: str, limit: float, default: float) -> Remedy:
         f"Restore Ray's default of {default:g} s: the limit was lowered to {limit:g} s",
         (
             paste.shell(
-                "unset {setting:name}   # wherever it is set (shell, unit file, pod spec), on every node. Then restart Ray",
+                "unset {setting:name}   # on every node, or remove it from the unit file or pod spec that sets it. Then restart Ray",
                 setting=setting,
             ),
         ),

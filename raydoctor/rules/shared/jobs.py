@@ -159,16 +159,29 @@ def signal_of(code: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else ""
 
 
-def entrypoint(given: Needs) -> Remedy:
-    """The submission with entrypoint resources that a node has; empty if unknown: then with those of the head."""
+def entrypoint(given: Needs, waiting: str = "") -> Remedy:
+    """The submission with entrypoint resources that a node has; empty if unknown: then with those of the head.
+
+    `waiting`: the job that would otherwise stay queued.
+    """
     asked = {name: given[name] for name in _ENTRYPOINT if given.get(name)}
     options = " ".join(_ENTRYPOINT[name] for name in asked)
     return Remedy(
         "Request entrypoint resources that a single node has. Without a request, the program runs on the head",
         (
-            "ray job submit -- python your_script.py",
             *(
-                (paste.shell(f"ray job submit {options} -- python your_script.py", **asked),)
+                (paste.shell("ray job stop {job}   # first: the job that waits", job=waiting),)
+                if waiting
+                else ()
+            ),
+            "ray job submit -- python your_script.py   # without a request: the program runs on the head",
+            *(
+                (
+                    paste.shell(
+                        f"ray job submit {options} -- python your_script.py   # or with what a node has",
+                        **asked,
+                    ),
+                )
                 if asked
                 else ()
             ),

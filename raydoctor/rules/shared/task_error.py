@@ -62,6 +62,7 @@ MORE_FILES = Remedy(
         "ulimit -n 65536   # before ray start, or before your program if it starts Ray. If refused: nofile in /etc/security/limits.conf",
         "docker run --ulimit nofile=65536:65536   # plus your other options",
     ),
+    risk="disruptive",
 )
 _HEADER = pattern(
     r"ray::(?P<function>.{1,300}?)\(\)(?:::\w{1,40})? \(pid=(?P<pid>\d{0,20})(?:, (?:ip|host)=(?P<ip>[^,)\s]*)|, actor_id=|\)|$)"

@@ -32,7 +32,7 @@ MONITOR_FIRST = Remedy(
     risk="disruptive",
     doc=DOC,
 )
-_UNSET = "unset RAY_memory_usage_threshold   # wherever it is set (shell, unit file, pod spec), on every node. Then restart Ray"
+_UNSET = "unset RAY_memory_usage_threshold   # on every node, or remove it from the unit file or pod spec that sets it. Then restart Ray"
 _EARLY = 0.7
 """A threshold below this share of the limit is a setting, not Ray's default."""
 _GROWTH = 2
@@ -158,7 +158,7 @@ def _of_the_report(
     fit = _fit(name, holders, worst, largest(episode, name))
     pids = {h.pid for h in holders}
     is_actor = any(h.pid in pids and (h.actor or "." in h.name) for r in episode for h in r.holders)
-    beside = _beside(worst, name)
+    beside = also_large(worst, name)
     # Of tasks, those that hold little may have just started.
     if is_actor and (others := beside_outlier(holders)):
         return (*more, _of_outlier(holders[0], others), *_more_memory(worst, fit, beside))
@@ -244,7 +244,7 @@ def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
         )
 
 
-def _beside(worst: OomReport, name: str) -> list[MemoryUser]:
+def also_large(worst: OomReport, name: str) -> list[MemoryUser]:
     """The other processes that matter for the sum: a fifth of the used memory or more each."""
     return [
         h for h in worst.holders if name not in (h.function, h.name) and h.gb > 0.2 * worst.used_gb
@@ -258,13 +258,16 @@ def _left(fit: Fit, beside: list[MemoryUser]) -> str:
     return f"{joined([*named, rest])} leave of the {gib(fit.allowed)} that Ray allows"
 
 
-def _smaller(what: str, one: str, fit: Fit, beside: list[MemoryUser]) -> str:
-    return f"Keep {what} below {gib(fit.room)}, which is what {_left(fit, beside)}: {one} held {gib(fit.each)}"
+def _smaller(what: str, fit: Fit, beside: list[MemoryUser]) -> str:
+    return (
+        f"Reduce the memory of {what}, which held {gib(fit.each)}, to clearly less than the {gib(fit.room)} that "
+        f"{_left(fit, beside)}"
+    )
 
 
 def _one_task(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     return Remedy(
-        _smaller(f"each {fit.label} task", "one", fit, beside),
+        _smaller(f"the largest {fit.label} task", fit, beside),
         (
             paste.python(
                 "# {name}: smaller batches, chunks or streaming. memory= does not limit what a task uses",
@@ -292,7 +295,7 @@ def _actors(fit: Fit, beside: list[MemoryUser]) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest grew to {gib(fit.each)}"
     else:
-        title = _smaller(f"actor {fit.name}", "it", fit, beside)
+        title = _smaller(f"actor {fit.name}", fit, beside)
     return Remedy(
         title,
         (
@@ -345,7 +348,7 @@ def _default_threshold(worst: OomReport) -> tuple[Remedy, ...]:
     percent = 100 * worst.threshold_gb / worst.limit_gb
     return (
         Remedy(
-            f"Or restore the threshold of node {worst.ip}, which was lowered to {percent:.0f}% of {gib(worst.limit_gb)}: "
+            f"Instead of adding memory, restore the threshold of node {worst.ip}, which was lowered to {percent:.0f}% of {gib(worst.limit_gb)}: "
             f"Ray's default of 95% allows {gib(gained)} more",
             (_UNSET,),
             risk="disruptive",
