@@ -121,13 +121,14 @@ def _of_the_killed(case: Case, exits: list[WorkerExit]) -> Remedy:
     """Less memory for what was killed; fewer at once only where the cluster's tasks do not show that one ran alone."""
     killed = next((e for e in exits if e.names), None)
     name = killed.called if killed else "the function that needs most memory"
-    smaller = paste.python("# {name}: smaller batches, chunks or streaming", name=name)
+    plain = killed.names[-1] if killed else name
+    smaller = paste.python("# {name}: smaller batches, chunks or streaming", name=plain)
     if killed and _ran_alone(case, killed):
         title = f"Reduce the memory that {name} needs: it ran alone, so fewer calls at once would not help"
         return Remedy(title, (smaller,), doc=DOC)
     fewer = paste.python(
         "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",
-        name=killed.names[-1] if killed else name,
+        name=plain,
     )
     title = (
         f"Reduce the memory that {name} needs, or, if several calls ran at the same time, run fewer"
