@@ -150,7 +150,7 @@ def _remedies(
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
         yield Remedy(
-            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB, a quarter more, and check that the count stops growing",
+            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB (at least a quarter more), and check that the count stops growing",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # on Kubernetes. With Docker: docker run --memory={need}g",

@@ -180,8 +180,8 @@ def _headline(episode: list[OomReport], victims: list[MemoryUser], killed: int) 
         return f"{text}: {subject} (pid {holders[0].pid}) held {each}, and {rest}"
     if len(holders) > 1:
         return f"{text}: {len(holders)} × {subject} held up to {each} each"
-    others = "".join(f", {h.label} {gib(h.gb)}" for h in also_large(worst, name)[:2])
-    return f"{text}: {subject} held {each}{others}"
+    more = "".join(f", {h.label} {gib(h.gb)}" for h in also_large(worst, name)[:2])
+    return f"{text}: {subject} held {each}{more}"
 
 
 def _names(victims: list[MemoryUser]) -> str:
