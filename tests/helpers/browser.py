@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Browser:
     def __init__(self, writing: int, reading: int) -> None:
         self._out, self._in = os.fdopen(writing, "wb", buffering=0), os.fdopen(reading, "rb")
         self._number, self._rest, self._session = 0, b"", ""
+        self._frames: list[int] = []
         self.messages: list[str] = []
         self.requests: list[str] = []
         self._is_loaded = False
@@ -80,6 +81,10 @@ class Browser:
                      "sessionId": self._session}
                 ).encode() + b"\0"
             )  # fmt: skip
+        elif method == "Runtime.executionContextsCleared":
+            self._frames.clear()
+        elif method == "Runtime.executionContextCreated":
+            self._frames.append(about["context"]["id"])
         elif method == "Page.loadEventFired":
             self._is_loaded = True
         elif method == "Network.requestWillBeSent":
@@ -101,10 +106,20 @@ class Browser:
             self._note(self._read())
         assert self.value("location.href") == page.as_uri()
 
-    def value(self, expression: str) -> Any:
+    def show_together(self, pages: Sequence[Path], host: Path) -> None:
+        """Load pages as the frames of another page, each of which costs half as much."""
+        frames = (f"<iframe src='{page.as_uri()}' width=1280 height=900></iframe>" for page in pages)
+        host.write_text("".join(frames))
+        self.show(host)
+
+    def value(self, expression: str, **more: Any) -> Any:
         """The value of an expression in the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, **more)
         return found["result"].get("value")
+
+    def values(self, expression: str) -> list[Any]:
+        """Its value in the page and in each of its frames."""
+        return [self.value(expression, contextId=frame) for frame in [*self._frames]]
 
     def close(self) -> None:
         """Close the pipe."""
