@@ -108,7 +108,9 @@ class Browser:
 
     def show_together(self, pages: Sequence[Path], host: Path) -> None:
         """Load pages as the frames of another page, each of which costs half as much."""
-        frames = (f"<iframe src='{page.as_uri()}' width=1280 height=900></iframe>" for page in pages)
+        frames = (
+            f"<iframe src='{page.as_uri()}' width=1280 height=900></iframe>" for page in pages
+        )
         host.write_text("".join(frames))
         self.show(host)
 
