@@ -316,7 +316,7 @@ def _remedies(
             "Find the failed kernel: the NPU reports the error at a later call",
             (
                 'ray.init(runtime_env={"env_vars": {"ASCEND_LAUNCH_BLOCKING": "1"}})   # slow, for one run',
-                "ls -t ~/ascend/log/debug/plog/ | head   # CANN's own logs on the node of that process: the first ERROR is the cause",
+                "ls -t ~/ascend/log/debug/plog/ | head   # the logs of CANN on the node of that process: the first ERROR is the cause",
             ),
         )
         yield Remedy("Check the NPU and its memory", ("npu-smi info; npu-smi info -t ecc -i 0",))

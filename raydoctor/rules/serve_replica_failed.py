@@ -514,7 +514,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             "Find the call that keeps the replica from answering, and move it off the event loop, or into a process of its own if it "
             "holds the GIL",
             (
-                "py-spy dump --pid PID   # of the replica, while it does not answer; with --native for calls that hold the GIL",
+                "py-spy dump --pid PID   # of the replica, while it does not answer. Add --native for calls that hold the GIL",
                 "answer = await asyncio.to_thread(model.predict, batch)   # if the deployment defines check_health, which runs on that loop",
             ),
             doc=_DOC,
