@@ -36,6 +36,8 @@ UNUSED = {
     "starlette": "raise ImportError",
     "requests": "",
     "jsonschema": "",
+    "yaml": "",
+    "filelock": "FileLock = None",
 }
 """What every worker and driver imports and uses nothing of: half of the processor time of its start.
 

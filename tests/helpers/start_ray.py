@@ -4,7 +4,8 @@
 
 Names are those of the methods of Ray's `Node` that start them (2.60.0); a name that a version of Ray lacks has
 no effect there. A raylet has to have its agents: without `agents`, idle ones are in their place. WORKER is the
-interpreter of workers. Subcommands of `ray` that are of no use here are not imported: half of the start.
+interpreter of workers, in the folder of the modules that replace unused ones (`real_ray.UNUSED`). Subcommands of
+`ray` that are of no use here are not imported: half of the start.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ for subcommands in (
     "ray.util.state.state_cli",
 ):
     sys.modules[subcommands] = None  # type: ignore[assignment]
+
+WITHOUT, WORKER = os.environ.pop("WITHOUT", "").split(), os.environ.pop("WORKER", "")
+if WORKER and "api_server" in WITHOUT:  # which is not started where a package of its own is missing
+    sys.path.insert(0, str(Path(WORKER).parent))  # for this process, not for agents
 
 from ray._private import services  # noqa: E402
 from ray._private.node import Node  # noqa: E402
@@ -50,9 +55,9 @@ def _start_leaner(changes: dict[str, Callable[[str], str]]) -> None:
 
 if __name__ == "__main__":
     changes: dict[str, Callable[[str], str]] = {}
-    if worker := os.environ.pop("WORKER", ""):
-        changes["--python_worker_command"] = lambda command: f"{worker} {command.split(' ', 1)[1]}"
-    for name in os.environ.pop("WITHOUT").split():
+    if WORKER:
+        changes["--python_worker_command"] = lambda command: f"{WORKER} {command.split(' ', 1)[1]}"
+    for name in WITHOUT:
         if name == "agents":
             changes |= dict.fromkeys(COMMANDS, f"/bin/sh {IDLE_AGENT} ".__add__)
         else:
