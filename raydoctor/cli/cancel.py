@@ -35,7 +35,7 @@ only if the task still runs 5 s (--grace) after the previous one, and verifies e
   kill        tasks only, never an actor's method: SIGKILL to the worker, for native code that
               holds the GIL (--no-force leaves out force and kill)
   kill-actor  only with --kill-actor: ends the method's actor and loses its state
-  job-stop    only with --job-stop: ends the whole job and its driver
+  job-stop    only with --job-stop: ends the whole job, a submitted one or the driver of another
 
 The subprocesses of the task end with it, including those that called setsid. Ray does not retry
 the task. On another node, raydoctor submits a small task that reserves no CPU and takes the steps.
@@ -78,7 +78,7 @@ Exit code:
 @click.option(
     "--job-stop",
     is_flag=True,
-    help="Stop the whole job, submitted or not, if nothing else ends the task.",
+    help="Stop the whole job if nothing else ends the task.",
 )
 @click.option("--all-users", is_flag=True, help="Also end subprocesses of other users (root only).")
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")

@@ -37,6 +37,7 @@ _ORDINARY = (
     "pg.registered",
     "raylet.started",
     "ray.version",
+    "serve.raised",
     "store.size",
     "submission.started",
 )

@@ -336,8 +336,12 @@ def _remedies() -> tuple[Remedy, ...]:
             finds_cause=True,
         ),
         Remedy(
-            "If the head ran out of memory, run no tasks there, so that its memory is left to the GCS",
-            ("ray start --head --num-cpus=0   # plus your other options",),
+            "Start the cluster again. If the head ran out of memory, run no tasks there, so that its memory is left to the GCS",
+            (
+                "ray stop   # on every node: ends what is left of the old cluster",
+                "ray start --head --num-cpus=0   # plus your other options. --num-cpus=0: only if the head ran out of memory",
+                "ray start --address=HEAD:6379   # then on the other nodes",
+            ),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html",
         ),

@@ -23,7 +23,7 @@ the checks when the head starts (defaults: 10000 ms, 5 checks):
 
     RAY_health_check_timeout_ms=30000 RAY_health_check_failure_threshold=10 ray start --head
 
-Let work survive the loss of a node: set `max_retries` for tasks and `max_restarts` for actors.
+Let work that may run twice survive the loss of a node: set `max_retries` for tasks and `max_restarts` for actors.
 
 ## Not this when
 - the node was removed on purpose while nothing ran there.

@@ -18,8 +18,8 @@ versions print the reason). The object's id distinguishes a `ray.put`, an actor'
 - The core-worker log of the owner contains `Node failure. All objects pinned on that node will be lost …`.
 
 ## Fix
-Let Ray recreate the object: set `max_retries` for its task, `max_restarts` and `max_task_retries` for an actor, and
-return values instead of `ray.put` references. Or keep data that must not be lost outside the object store. In any case,
+Let Ray recreate the object, if its task or method may run twice: set `max_retries` for a task, `max_restarts` and
+`max_task_retries` for an actor, and return values instead of `ray.put` references. Or keep data that must not be lost outside the object store. In any case,
 fix the cause of the node's death.
 
 ## Not this when

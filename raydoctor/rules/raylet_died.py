@@ -22,7 +22,7 @@ exception: an agent quotes the last lines of the raylet's log, and they show a r
 
 ## Fix
 Find what killed the raylet. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start
---address=HEAD:6379`. Tasks survive with `max_retries`, actors with `max_restarts`.
+--address=HEAD:6379`. Work that may run twice survives with `max_retries` and `max_restarts`.
 
 ## Not this when
 - Ray was stopped on purpose: the log then contains `received SIGTERM` (`ray-stopped`).

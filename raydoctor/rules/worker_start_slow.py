@@ -184,7 +184,7 @@ _LATE = "".join(
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "none of six workers registers in time, and Ray gives up",
+        "none of six workers registers within the limit, here 6 s, and Ray gives up",
         {
             "logs/raylet.out": _LATE,
             "logs/gcs_server.out": "",

@@ -18,7 +18,7 @@ every disconnect: it is clean-up, never the cause.
 
 ## Fix
 Stop the sender from signalling Ray's processes, or let Ray drain the node before the node stops. Where preemption is
-normal, retries (`max_retries`, `max_restarts`) limit the damage.
+normal, retries (`max_retries`, `max_restarts`) of work that may run twice limit the damage.
 
 ## Not this when
 - `raylet.out` records `Killing leased worker because its owner died` (or `… is killed because the owner process …
