@@ -329,6 +329,15 @@ _RETRIED_ONCE = "".join(
     )
 )
 
+_ONCE = (
+    "kill",
+    _RETRIED_ONCE.partition("\n")[0]
+    + "\n"
+    + _RETRIED_ONCE.splitlines()[-1].replace("max_retries=1", "max_retries=0")
+    + "\n",
+)
+"""A function, and the records of its caller about one attempt."""
+
 _LICENSE = "solver: no license for feature MESH (4 of 4 in use)"
 _SILENT = {
     "logs/gcs_server.out": "[2026-11-21 07:34:50,739 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
@@ -364,6 +373,15 @@ EXAMPLES: tuple[Example, ...] = (
             f"logs/python-core-driver-01000000{'f' * 48}_7.log": _RETRIED_ONCE,
         },
         roots=("worker-vanished",),
+    ),
+    Example(
+        "the log of the caller, whose program forbids a second run of the task",
+        {
+            **_ended_after(40, is_reported=True),
+            f"logs/worker-{_W}-ffffffff-379.out": f":task_name:{_ONCE[0]}\n",
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": _ONCE[1],
+        },
+        says=("only if it may run twice: the program set max_retries=0",),
     ),
     Example(
         "the kernel log beside the raylet's log names no kill",

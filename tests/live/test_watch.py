@@ -866,6 +866,8 @@ def test_gauges_and_diagnoses_are_reported_when_they_change() -> None:
         ["--timeout", "0"],
         ["--on-timeout", "force"],
         ["--timeout", "5s", "--on-timeout", "cancel", "--kill-actor"],
+        ["--job", "01000000"],
+        ["--timeout", "5s", "--job", "raysubmit_ab"],
         ["--address", "127.0.0.1:9"],
     ],
 )

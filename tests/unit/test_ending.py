@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import raydoctor
+from raydoctor.case import Case, evidence
 from raydoctor.case.case import LAST_LINE, OUTPUT
+from raydoctor.case.facts import WorkerExit
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
@@ -132,6 +135,23 @@ def test_the_last_line_of_a_worker(tmp_path: Path, err: str, out: str, last: str
             files[source] = str(path)
     found = [event.text for event in ending.of_workers(files, {"a" * 56})]
     assert found == ([last] if last else [])
+
+
+def test_a_console_s_last_line_of_another_task_is_not_that_of_the_last_one() -> None:
+    """A worker runs one task after the other: only lines with the prefix of the last one are its words."""
+    source = Source("driver.log", "driver")
+    lines = [
+        Event(LAST_LINE, source, 1, 0, "no license", pid=12, fields={"who": who})
+        for who in ("search", "Solver")
+    ]
+    case = Case((), endings=lines[:1])
+    left = WorkerExit("a" * 56, "SYSTEM_ERROR", "", [], pid=12, names=("search", "publish"))
+    assert evidence.printed_last(case, [left]) == ()
+    ran = replace(left, names=("publish", "search"))
+    (link,) = evidence.printed_last(case, [ran])
+    assert link.shows == "the last line that search() (pid 12) printed"
+    actor = replace(left, actor="b" * 32, names=("Base",))  # the prefix of an actor is its repr
+    assert len(evidence.printed_last(Case((), endings=lines[1:]), [actor])) == 1
 
 
 def test_of_a_long_output_the_end_is_read(tmp_path: Path) -> None:
