@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from raydoctor.case import Case
+from raydoctor.case.case import LAST_LINE
+from raydoctor.case.case import OUTPUT as OUTPUT_LINE
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, OUTPUT, RAY_EXCEPTION, TRACEBACK, TRACEBACKS
 from raydoctor.model.entities import Entity
@@ -165,15 +167,21 @@ def ended_programs(case: Case) -> Iterator[tuple[Event, Raised]]:
 
 
 def ended_workers(case: Case) -> Iterator[tuple[Event, Raised]]:
-    """The exceptions of tasks and actors with which excerpts end, and which no other signal recognizes."""
+    """The exceptions of tasks and actors with which excerpts end, if no signal recognizes another line of them."""
     for ending, raised in ended_programs(case):
         last = ending.line + ending.text.count("\n")
-        inside = (
-            e for e in case.events if e.source is ending.source and ending.line <= e.line <= last
+        own = (
+            e
+            for e in case.events
+            if e.source is ending.source
+            and (ending.line <= e.line <= last or f"{e.pid}" == ending["worker_pid"])
         )
-        is_plain = all(e.kind in (*TRACEBACKS, "log.error") for e in inside)
+        is_plain = all(e.kind in _PLAIN for e in own)
         if ending["worker"] and is_plain and not (raised.is_rays_own or raised.is_elsewhere):
             yield ending, raised
+
+
+_PLAIN = (*TRACEBACKS, "log.error", LAST_LINE, OUTPUT_LINE, "driver.tail")
 
 
 def exception_at_end(ending: Event) -> Raised | None:
