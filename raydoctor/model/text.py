@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 ELLIPSIS = "…"
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,30}m")
@@ -139,6 +139,16 @@ def short_id(value: str) -> str:
 def short_ids(text: str) -> str:
     """Text with its long hexadecimal ids cut to their first digits."""
     return _LONG_ID.sub(lambda match: short_id(match[0]) + ELLIPSIS, text)
+
+
+def id_parts(text: str) -> Iterator[tuple[str, str]]:
+    """Text in pieces, each with the digits of an id behind it that `short_ids` leaves out."""
+    at = 0
+    for match in _LONG_ID.finditer(text):
+        kept = match.start() + len(short_id(match[0]))
+        yield text[at:kept], text[kept : match.end()]
+        at = match.end()
+    yield text[at:], ""
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

@@ -58,7 +58,7 @@ ATTRIBUTES = {
     ),
     *("role", "for", "type", "placeholder", "autocomplete", "tabindex", "scope"),
     *("aria-label", "aria-labelledby", "aria-hidden", "viewbox", "width", "height", "overflow"),
-    *("fill", "stroke", "stroke-width", "display", "title"),
+    *("fill", "stroke", "stroke-width", "display"),
     *("x", "y", "cx", "cy", "r", "rx", "d", "start"),
 }
 _COLOURLESS = re.compile(r"[\s\u00a0]+")

@@ -436,10 +436,11 @@ def _link(page: _Page, link: Link) -> Markup:
 
 
 def _path(event: Event) -> Markup:
-    """The place of a record. Long ids are cut, and the whole path is a search away."""
-    whole = f"{event.source.path}:{event.line}"
-    shown = _text.short_ids(whole)
-    return el("code", {"class": "path", "title": whole if shown != whole else ""}, shown)
+    """The place of a record; a narrow screen shows only the first digits of its ids."""
+    parts: list[Child] = []
+    for shown, rest in _text.id_parts(f"{event.source.path}:{event.line}"):
+        parts += [shown, el("span", "rest", rest) if rest else None]
+    return el("code", "path", *parts)
 
 
 def _record(page: _Page, link: Link) -> Markup | None:

@@ -51,8 +51,7 @@
 
   const search = document.getElementById("search");
   const field = document.getElementById("q");
-  const whole = (each) => [each.textContent, ...all("[title]", each).map((part) => part.title)].join(" ");
-  const items = all(".find").map((each) => [each, whole(each).toLowerCase()]);
+  const items = all(".find").map((each) => [each, each.textContent.toLowerCase()]);
   const drawn = all(".chart g > title")
     .map((each) => [each.parentElement, each.textContent.toLowerCase()]);
   const folds = all("main details").map((each) => [each, each.open]);
