@@ -98,13 +98,17 @@ class Browser:
             "Emulation.setDeviceMetricsOverride",
             width=width, height=900, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
+        self.emulate(dark=dark)
         self._is_loaded = False
         self.call("Page.navigate", url=page.as_uri())
         while not self._is_loaded:
             self._note(self._read())
         assert self.value("location.href") == page.as_uri()
+
+    def emulate(self, *, dark: bool = False, medium: str = "") -> None:
+        """Show the page as on such a screen, or on another medium."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", media=medium, features=[scheme])
 
     def show_together(self, pages: Sequence[Path], host: Path) -> None:
         """Load pages as the frames of another page, each of which costs half as much."""

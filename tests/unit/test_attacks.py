@@ -70,6 +70,7 @@ def test_what_grows_too_fast_is_slow(
     pattern: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "MOST_S", 0.1)
+    monkeypatch.setattr(sys.modules[__name__], "SMALL", 256)
     assert bool(slow(re.compile(pattern).search, attacks(pattern), MAX_LINE)) is is_slow
 
 
