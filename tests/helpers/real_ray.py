@@ -110,18 +110,20 @@ class RealRay:
         dashboard: bool = True,
         lean: bool = False,
         agents: bool = False,
+        runtime_envs: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Start a node: the first is the head, others join it. Returns when it is up.
 
         A lean node has no daemons but those that run tasks; the dashboard and its agents if asked for, or the agents
-        alone, which runtime environments need. It takes a sixth of the processor time to start, for tests that do
+        alone, or the one that runtime environments need. It takes a sixth of the processor time to start, for tests that do
         not look at daemons. Its workers and drivers do not import what is `UNUSED`.
         """
         without = IDLE_DAEMONS if lean else ""
         if lean:
             self._go_without_unused()
         if lean and not dashboard:
-            without += " api_server" if agents else " api_server agents"
+            without += " api_server"
+            without += "" if agents else " dashboard_agent" if runtime_envs else " agents"
         for _ in range(RETRIES):
             try:
                 with turn_to_start():

@@ -97,7 +97,7 @@ def ray() -> Iterator[RealRay]:
     if not LINUX:
         pytest.skip("Linux only")
     with real_ray() as ray:
-        ray.start(dashboard=False, lean=True, agents=True)
+        ray.start(dashboard=False, lean=True, runtime_envs=True)
         path = ray.folder / "job.py"  # debugpy halts no thread in code of no file
         path.write_text(PROGRAM)
         ray.run(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")

@@ -56,7 +56,7 @@ time.sleep(9999)
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RealRay]:
     with real_ray() as cluster:
-        cluster.start(dashboard=False, lean=True, agents=True)
+        cluster.start(dashboard=False, lean=True, runtime_envs=True)
         cluster.run(PROGRAM)
         cluster.wait_for("ready")
         yield cluster
