@@ -169,7 +169,7 @@ class RealRay:
         )  # fmt: skip
         log = (self.folder / f"start-{len(self.nodes)}.txt").open("wb")
         program = (START_RAY,) if without else ("-m", "ray.scripts.scripts")
-        lean = {"WITHOUT": without, "WORKER": f"{self.folder}/absent/python"} if without else {}
+        lean = self._lean(without) if without else {}
         command = [
             *(sys.executable, *program, "start", *where, "--block", "--disable-usage-stats"),
             f"--dashboard-agent-listen-port={free_port()}",
@@ -184,6 +184,13 @@ class RealRay:
         self.nodes.append(node)
         self._wait_for(node, len(self.nodes) - 1)
         return node
+
+    def _lean(self, without: str) -> dict[str, str]:
+        """Variables of the program that starts a node; Ray starts no dashboard where a package of it is missing."""
+        own = self.environment.get("PYTHONPATH", "")
+        path = self._path if "api_server" in without else own
+        worker = f"{self.folder}/absent/python"
+        return {"WITHOUT": without, "WORKER": worker, "PYTHONPATH": path, "DAEMONS_PYTHONPATH": own}
 
     def _wait_for(self, node: subprocess.Popen[bytes], number: int) -> None:
         said = self.folder / f"start-{number}.txt"

@@ -1,11 +1,11 @@
 """`ray start` without the daemons that WITHOUT names: each costs a second of a core, most of it for imports.
 
-    WITHOUT="monitor log_monitor agents" WORKER=absent/python python start_ray.py start --head …
+    WITHOUT="monitor log_monitor agents" WORKER=absent/python DAEMONS_PYTHONPATH= python start_ray.py start --head …
 
 Names are those of the methods of Ray's `Node` that start them (2.60.0); a name that a version of Ray lacks has
 no effect there. A raylet has to have its agents: without `agents` or `dashboard_agent`, idle ones are in their
-place. WORKER is the interpreter of workers, in the folder of the modules that replace unused ones
-(`real_ray.UNUSED`). Subcommands of `ray` that are of no use here are not imported: half of the start.
+place. WORKER is the interpreter of workers. Subcommands of `ray` that are of no use here are not imported: half of
+the start.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ for subcommands in (
     sys.modules[subcommands] = None  # type: ignore[assignment]
 
 WITHOUT, WORKER = os.environ.pop("WITHOUT", "").split(), os.environ.pop("WORKER", "")
-if WORKER and "api_server" in WITHOUT:  # which is not started where a package of its own is missing
-    sys.path.insert(0, str(Path(WORKER).parent))  # for this process, not for agents
+os.environ["PYTHONPATH"] = os.environ.pop("DAEMONS_PYTHONPATH", "")
 
 from ray._private import services  # noqa: E402
 from ray._private.node import Node  # noqa: E402
