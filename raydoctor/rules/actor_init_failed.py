@@ -570,4 +570,11 @@ EXAMPLES: tuple[Example, ...] = (
         "TypeError: Engine.__init__() got an unexpected keyword argument 'use_ray'\n",
         says=("Actor Server could not be created", "unexpected keyword argument", "server.py:58"),
     ),
+    console(
+        "a paste that begins within Ray's sentence above a constructor's traceback",
+        "raised in its creation task, ray::Model.__init__() (pid=8, ip=10.0.0.1, repr=<m.Model object at 0x7f>)\n"
+        '  File "/app/m.py", line 9, in __init__\n    self.w = open(p).read()\n'
+        "FileNotFoundError: [Errno 2] No such file or directory: '/models/w.bin'\n",
+        says=("Actor Model (pid 8) could not be created", "m.py:9"),
+    ),
 )

@@ -435,4 +435,9 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_ECHOED}(raylet) KeyboardInterrupt\n{_ECHOED.replace('(raylet)', '(check pid=12)')}(check pid=12) ValueError: x\n"
         f"{_ECHOED.replace('dashboard/agent.py', 'dashboard/modules/log/log_agent.py')}(raylet) ValueError: x\nloss 0.1\n",
     ),
+    console(
+        "a paste that begins within the raylet's message",
+        "agent failed, agent_name = dashboard_agent.\n(raylet) The raylet fate shares with the agent. This can happen because\n",
+        roots=("agent-died",),
+    ),
 )

@@ -421,4 +421,9 @@ EXAMPLES: tuple[Example, ...] = (
         "because the detector has missed too many heartbeats from it.\n",
         says=("Node 10.0.0.3 died",),
     ),
+    console(
+        "a paste that begins within the message about a dead node",
+        "10.0.0.7 has been marked dead because the detector has missed too many heartbeats from it. This can happen when a raylet crashes.\n",
+        roots=("node-died",),
+    ),
 )

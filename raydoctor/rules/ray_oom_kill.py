@@ -510,4 +510,10 @@ EXAMPLES: tuple[Example, ...] = (
         f"{HEAD.sample}\n",
         says=("memory monitor killed a worker",),
     ),
+    console(
+        "a paste that begins within Ray's advice",
+        "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/ray-core/scheduling/"
+        "ray-oom-prevention.html. Consider provisioning more memory on this node.\n",
+        roots=("ray-oom-kill",),
+    ),
 )

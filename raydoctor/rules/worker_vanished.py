@@ -466,4 +466,21 @@ EXAMPLES: tuple[Example, ...] = (
         "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Runner\n",
         says=("An actor's worker ended suddenly",),
     ),
+    console(
+        "a paste that begins within the raylet's message",
+        "detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is "
+        "killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called.\n",
+        says=("The worker ended suddenly",),
+    ),
+    console(
+        "a paste that begins within the details of an actor",
+        "\tactor_id: 331fd576af32d153f0d76d1801000000\n\tpid: 379\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. "
+        "Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n",
+        says=("ended suddenly",),
+    ),
+    console(
+        "a program quotes the end of the message in its second line, and a task in its first",
+        "(check pid=12) (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
+        "known: (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\nepoch 2\n",
+    ),
 )

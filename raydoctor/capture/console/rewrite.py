@@ -5,8 +5,9 @@ an unknown prefix of nearly all lines, terminal codes and control characters, ex
 split joined lines, remove marks around a block of text, the known prefix of nearly all lines and a label
 that a paste cuts off, remove quoted reports of this program, join wrapped and broken lines, reverse a
 newest-first order, remove indentation, restore that of tracebacks, join what rich broke below a box, restore
-the lost beginning of a traceback, remove links and the prefixes of single lines, convert drawn tracebacks to
-Python's form, and rewrite exceptions that a program printed in the form that rules match.
+the lost beginning of a traceback or of a message of Ray, remove links and the prefixes of single lines,
+convert drawn tracebacks to Python's form, and rewrite exceptions that a program printed in the form that
+rules match.
 All other text remains unchanged.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import html
 
-from raydoctor.capture.console import embedded, exceptions, prefixes, shape, tracebacks
+from raydoctor.capture.console import beheaded, embedded, exceptions, prefixes, shape, tracebacks
 from raydoctor.capture.console.components import AGENT, Components, is_event
 from raydoctor.capture.console.prefixes import Stripped
 from raydoctor.capture.console.shape import Numbered
@@ -61,7 +62,7 @@ class Rewriter:
         lines = shape.reindented(shape.dedented(lines))
         lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:
-            lines = tracebacks.with_beginning(lines)
+            lines = beheaded.with_beginning(tracebacks.with_beginning(lines))
         if self._is_alone:
             lines = _completed(lines)
         shown: list[RewrittenLine] = []
