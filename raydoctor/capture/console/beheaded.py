@@ -1,7 +1,7 @@
 """Restores the beginning of Ray's own long messages, where a paste begins within one.
 
 Each phrase stands in one message of Ray only, behind its beginning. The texts are those of 2.9 to 2.60; a
-part that varies and is lost (an id, an address) is written as cut off.
+part that varies and is lost (an id, an address) is written as unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ENDED = f"{_EXIT}Worker unexpectedly exits with a connection error code 2. End 
 _ACTOR = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
 _MEMORY = "Task was killed due to the node running low on memory. "
 _NODE = (
-    "The node with node id: (cut off) and address: (cut off) and node name: (cut off) has been marked dead "
+    "The node with node id: (unknown) and address: (unknown) and node name: (unknown) has been marked dead "
     "because the detector "
 )
 _AGENT = "The raylet exited immediately because the Ray agent failed. "
