@@ -53,7 +53,7 @@ Exit code:
   1    the task or something that it started is still running
   2    could not run, or the name matches no task or more than one
   3    unknown: the cluster stopped answering
-  130  interrupted, or not confirmed: nothing was done
+  130  interrupted, or not confirmed
 """
 
 

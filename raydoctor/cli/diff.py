@@ -21,10 +21,11 @@ _REPORT_LIMIT = 256 << 20
 _HELP = """Compare two captures or reports: what is new, gone, worse and better in B.
 
 A and B are captures, as `raydoctor diagnose` takes them, or reports of
-`raydoctor diagnose --format json`; - reads a report from standard input. A diagnosis in B is the
-same as one in A if its rule (such as ray-oom-kill) is the same and it is about tasks, actors or
-jobs of the same names; ids, pids, addresses and times may differ. It is worse if its severity
-is higher, or if it occurred more often.
+`raydoctor diagnose --format json`; - reads a report from standard input.
+
+A diagnosis in B is the same as one in A if its rule (such as ray-oom-kill) and the names of the
+tasks, actors or nodes that it is about agree; ids, pids, addresses and times may differ. It is
+worse if its severity is higher or, at the same severity, its count.
 
 \b
 Examples:

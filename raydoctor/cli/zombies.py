@@ -48,10 +48,11 @@ Examples:
 
 \b
 Exit code:
-  0  no leftovers, or all of them were ended
-  1  something is left over
-  2  could not run
-  3  inconclusive: some processes or nodes could not be inspected
+  0    no leftovers, or all of them were ended
+  1    something is left over
+  2    could not run
+  3    inconclusive: some processes or nodes could not be inspected
+  130  interrupted, or not confirmed
 """
 
 

@@ -148,8 +148,8 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
     return [
         Gap(
             f"errors of {joined(sorted(set().union(*map(_named, quoted)))[:3])} in {path}",
-            "left out, because Ray's own logs do not contain them: they are of another cluster, "
-            "or text that a program quotes",
+            "Ray's own logs do not contain them, so they are of another cluster, or text that a program "
+            "quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
             about="quoted",
         )

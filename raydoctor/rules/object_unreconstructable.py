@@ -149,7 +149,7 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
         (
             *objects.recovery(case),
             Link(first, f"the second run yielded {made}, the first {first['expected']}"),
-            *(Link(e, "the driver got the same as an exception") for e in errors[:1] if e is not first),
+            *(Link(e, "the driver received the same as an exception") for e in errors[:1] if e is not first),
         ),
         explains=(Entity("task", task),),
         caused_by=objects.with_nodes(objects.dead_nodes(case)),

@@ -1,4 +1,4 @@
-"""The kubelet evicted a pod of Ray: its machine ran short of memory or disk, or the pod exceeded its own disk limit.
+"""The kubelet evicted a Ray pod: its machine ran short of memory or disk, or the pod exceeded its own disk limit.
 
 ## What you see
 - `kubectl get pods` shows `Evicted`. `kubectl describe pod` shows `Status: Failed`, `Reason: Evicted`, and a message

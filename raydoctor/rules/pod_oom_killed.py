@@ -1,4 +1,4 @@
-"""A container of Ray exceeded its pod's memory limit, and the kernel killed it.
+"""A container of a Ray pod exceeded its memory limit, and the kernel killed it.
 
 ## What you see
 - `kubectl get pods` shows `OOMKilled` and restarts. `kubectl describe pod` shows `Last State: Terminated`, `Reason:

@@ -1,4 +1,4 @@
-"""A pod of Ray fails its probes, and no other rule explains why.
+"""A Ray pod fails its probes, and no other rule explains why.
 
 ## What you see
 - `kubectl get pods` shows `0/1 Running`, or a growing number of restarts.

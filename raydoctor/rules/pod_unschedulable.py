@@ -1,4 +1,4 @@
-"""A pod of Ray waits: no machine of the Kubernetes cluster fits it.
+"""A Ray pod waits: no machine of the Kubernetes cluster fits it.
 
 ## What you see
 - `kubectl get pods` shows `Pending`. `kubectl describe pod` shows `FailedScheduling … 0/3 nodes are available: 3

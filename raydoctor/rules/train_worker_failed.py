@@ -216,7 +216,7 @@ def _links(run: TrainRun) -> Iterator[Link]:
             f"rank {event['world_rank']} failed{_later(last, event)} because it lost its peer",
         )
     for event in run.raised[:1]:
-        yield Link(event, "the driver got the error of the run")
+        yield Link(event, "the driver received the error of the run")
 
 
 def _decided(attempt: TrainAttempt) -> str:

@@ -222,7 +222,7 @@ _LINEAGE = Remedy(
     "Keep up to 4 GiB of lineage in each owner process, instead of the default 1 GiB: no retry brings back an object whose "
     "lineage is gone",
     (
-        "unset RAY_max_lineage_bytes   # or remove it where it is set, if it is below the default: echo $RAY_max_lineage_bytes",
+        "echo $RAY_max_lineage_bytes   # where the driver starts. If it is set below the default, remove it there instead",
         "export RAY_max_lineage_bytes=4294967296   # on every node before ray start, and in the shell that starts the driver",
     ),
     risk="disruptive",
