@@ -202,6 +202,12 @@ def _job(
 
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a part of the status of a RayJob",
+        "status:\n  failed: 1\n  jobDeploymentStatus: Failed\n  message: 'Job submission has failed. Reason: BackoffLimitExceeded. Message: Job\n"
+        "    has reached the specified backoff limit'\n  reason: SubmissionFailed\n",
+        says=("KubeRay ended a RayJob", "as often as its backoffLimit allows", "job-name=JOB"),
+    ),
     Example(
         "the submitter failed",
         {"rayjob.json": _job("SubmissionFailed", message="Ray head pod not found.")},
@@ -240,12 +246,6 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("pod-unschedulable",),
         consequences=("rayjob-not-submitted",),
         says=("preRunningDeadlineSeconds: 600",),
-    ),
-    console(
-        "a part of the status of a RayJob",
-        "status:\n  failed: 1\n  jobDeploymentStatus: Failed\n  message: 'Job submission has failed. Reason: BackoffLimitExceeded. Message: Job\n"
-        "    has reached the specified backoff limit'\n  reason: SubmissionFailed\n",
-        says=("KubeRay ended a RayJob", "as often as its backoffLimit allows", "job-name=JOB"),
     ),
     console(
         "the status of the submitter's Job",

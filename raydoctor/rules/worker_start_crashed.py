@@ -256,7 +256,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "a task prints the sentence",
-        f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
+        f"(check pid=12) {worker_start.UNREGISTERED.sample}\n",
         logs=QUIET_LOGS,
     ),
     console(
