@@ -104,6 +104,14 @@ class Gap:
     `driver` (output), `end` (of a driver), `clusters` (others), `kernel` (log), `raylet-out`, `gcs-out`.
     A report lists each part once. `quoted`: errors that were left out. `cause`: of a failure, dropped if the
     report shows it."""
+    is_observation: bool = False
+    """Whether `why` says what the logs show, and only its meaning is unknown: nothing was left unread."""
+
+    @property
+    def gist(self) -> str:
+        """The main clause, for a headline."""
+        said = self.why if self.is_observation else f"{self.what}: {self.why}"
+        return said.partition("; ")[0]
 
 
 @dataclass(frozen=True, slots=True)

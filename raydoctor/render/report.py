@@ -444,7 +444,16 @@ def verdict(report: Report) -> tuple[str, str, str]:
             "ok",
             "Every log that a diagnosis needs was read, and none shows a failure.",
         )
-    return "NOTHING FOUND", "warning", "Inconclusive: some evidence is missing, see below."
+    return "NOTHING FOUND", "warning", f"Inconclusive: {_first_gap(report)}"
+
+
+def _first_gap(report: Report) -> str:
+    """The gap that matters most, and how many more there are."""
+    needed = [gap for gap in report.gaps if not gap.optional]
+    first = next((gap for gap in needed if gap.is_observation), needed[0])
+    said = _text.cut(_text.one_line(first.gist), _GIST)
+    more = _text.plural(len(needed) - 1, "more gap")
+    return f"{said}, and {more}, see below" if len(needed) > 1 else said
 
 
 def _status(view: _View) -> Page:
@@ -474,7 +483,11 @@ def gaps_title(gaps: Iterable[Gap]) -> str:
     listed = list(gaps)
     if all(gap.about == "quoted" for gap in listed):
         return "Left out"
-    return "Not collected (optional)" if all(gap.optional for gap in listed) else "Missing evidence"
+    needed = [gap for gap in listed if not gap.optional]
+    if not needed:
+        return "Not collected (optional)"
+    is_open = all(gap.is_observation for gap in needed)
+    return "What the logs leave open" if is_open else "Missing evidence"
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:

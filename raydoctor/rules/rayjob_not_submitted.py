@@ -3,6 +3,7 @@
 ## What you see
 - `kubectl get rayjob` shows `Failed` or `ValidationFailed` as the deployment status. The job status is empty if the
   entrypoint never ran, and `RUNNING` or `FAILED` if it did.
+- The conditions or events of the Kubernetes Job that submits it show `BackoffLimitExceeded`.
 - `status.reason` is `SubmissionFailed`, `ValidationFailed`, `PreRunningDeadlineExceeded`, `DeadlineExceeded`,
   `JobStatusCheckTimeoutExceeded` or `JobDeploymentStatusTransitionGracePeriodExceeded`.
 

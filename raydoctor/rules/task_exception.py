@@ -50,6 +50,7 @@ from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import (
     METHOD_FAILED,
     ended_workers,
+    exception_at_end,
     failures,
     is_recorded,
     program,
@@ -70,7 +71,7 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import BEGIN, NO_FAILURES, cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, NO_FAILURES, RAY_TASK_ERROR, cut_off, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -174,16 +175,19 @@ def task_exception(case: Case) -> Iterator[Finding]:
             yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
     for (function, said), printed in unloaded.items():
         yield _not_loaded(function, said, printed)
-    if not groups:
-        yield from map(_of_cut, cut.values())
-        yield from _missing_modules(case)
-        recreated = [*_recreated_workers(case)]
-        yield from recreated
-        yield from _cut_trials(case)
-        yield from [*_aborted_pipelines(case)] or _in_pipelines(case)
-        if not cut:
-            yield from [] if recreated else [*_cut_methods(case)] or _of_workers(case)
-            yield from _shown_by_dashboard(case)
+    if groups:
+        return
+    recreated = [*_recreated_workers(case)]
+    found = [
+        *map(_of_cut, cut.values()),
+        *_missing_modules(case),
+        *recreated,
+        *_cut_trials(case),
+        *([*_aborted_pipelines(case)] or _in_pipelines(case)),
+    ]
+    if not cut:
+        found += [*([] if recreated else _cut_methods(case)), *_shown_by_dashboard(case)]
+    yield from found or [*_beheaded(case), *_cut_calls(case)] or _of_workers(case)
 
 
 def _type(seen: Printed) -> str:
@@ -373,45 +377,6 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
             ),
             covers=(*events, *below),
         )
-
-
-_OF_FRAMES = pattern(r" |[A-Z]{1,8}[\d :.-]{0,20}$")
-"""A frame's line, or the beginning of a logger's prefix (`ERROR 12-0`) at the end of a console."""
-
-
-def _cut_workers(case: Case) -> Iterator[Finding]:
-    """Workers within whose traceback an excerpt ends: the driver repeats only what workers print."""
-    for end in case.endings.values():
-        last = [
-            e
-            for e in case.of(TRACEBACKS[1])
-            if e.source is end.source and e["who"] and e.line <= end.line
-        ]
-        raised = cut_off(last[-1].message) if last and end["ended_by"] == "excerpt" else None
-        is_last = last and end.line <= last[-1].line + last[-1].text.count("\n")
-        if raised is None or not is_last or not _OF_FRAMES.match(end.text.rpartition("\n")[2]):
-            continue
-        event, place = last[-1], raised.place
-        if not raised.is_waiting:
-            yield Finding(
-                f"{event['who']} (pid {event.pid}) raised an exception that the console cut off{f', in {place}' if place else ''}",
-                (
-                    Link(
-                        event,
-                        "the worker prints this traceback, and the console ends within it",
-                        raised.code,
-                    ),
-                ),
-                explains=(Entity("task-error", f"worker {event['who']}"), program(end)),
-                subjects=(Subject("task", None, event["who"], event.pid),),
-                severity="warning",
-                remedies=(_READ_ON,),
-                covers=tuple(
-                    e
-                    for e in case.of(*TRACEBACKS)
-                    if e.source is end.source and e["who"] == event["who"]
-                ),
-            )
 
 
 _RAISES_RESULT = "raise value.as_"
