@@ -115,7 +115,7 @@ def ray() -> Iterator[RealRay]:
     with real_ray() as cluster:
         # A disk that is too full for Ray, wherever this runs.
         cluster.start(
-            f"--system-config={json.dumps(CONFIG)}", dashboard=False, lean=True, runtime_envs=True
+            f"--system-config={json.dumps(CONFIG)}", dashboard=False, lean=True, agents=True
         )
         # On a large and empty /tmp, a thousandth is more than Ray writes.
         (cluster.folder / "filler").write_bytes(bytes(64 << 20))
