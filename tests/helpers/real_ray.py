@@ -186,9 +186,12 @@ class RealRay:
         return node
 
     def _lean(self, without: str) -> dict[str, str]:
-        """Variables of the program that starts a node; Ray starts no dashboard where a package of it is missing."""
+        """Variables of the program that starts a node.
+
+        Where a package is missing, Ray starts no dashboard, and agents without most of their parts.
+        """
         own = self.environment.get("PYTHONPATH", "")
-        path = self._path if "api_server" in without else own
+        path = self._path if "agent" in without else own
         worker = f"{self.folder}/absent/python"
         return {"WITHOUT": without, "WORKER": worker, "PYTHONPATH": path, "DAEMONS_PYTHONPATH": own}
 
