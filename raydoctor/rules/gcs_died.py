@@ -224,14 +224,14 @@ def _headline(end: _GcsEnd, has_log: bool) -> str:
     else:
         return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
     raylets = f"the raylet (pid {end.missing.left.pid})" if end.missing else "raylets"
-    return f"The GCS (head node) {why}, and {raylets}, workers and drivers exit after {end.limit} without it"
+    return f"The GCS (head node) {why}: without a GCS, {raylets}, workers and drivers exit after {end.limit}"
 
 
 def _out_of_reach(missing: Missing, limit: str) -> str:
     where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
     return (
-        f"The GCS{where} is gone or out of reach: it does not answer, and the raylet (pid {missing.left.pid}) of this node exits after "
-        f"{limit} without it"
+        f"The GCS{where} is gone or out of reach and does not answer: without a GCS, the raylet (pid {missing.left.pid}) of this node exits after "
+        f"{limit}"
     )
 
 
@@ -437,7 +437,7 @@ EXAMPLES: tuple[Example, ...] = (
                 ]
             ),
         },
-        says=("exit after 5 s without it",),
+        says=("without a GCS, the raylet (pid 304), workers and drivers exit after 5 s",),
     ),
     Example(
         "the GCS was killed a moment ago, after a node was lost",
