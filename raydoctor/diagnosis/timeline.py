@@ -133,6 +133,12 @@ def _add_nodes(draft: _Draft) -> None:
     case, ledger = draft.case, draft.case.ledger
     began = {e["node"]: e.at for e in reversed(case.of("node.registered", "raylet.started"))}
     dead = {node_of_death(e) or e["node_id"]: e.at for e in reversed(case.of("node.dead"))}
+    # A raylet that is asked to stop may drain its node first, until it takes leave of the GCS.
+    left = {
+        node_of_death(e) or e["node_id"]: e.at
+        for e in case.of("node.dead")
+        if e["reason"] in _EXPECTED_DEATHS
+    }
     for event in case.of("raylet.seen_dead"):
         if event.at is not None:
             dead.setdefault(daemon_ends.node_of_witness(case, event), event.at)
@@ -144,7 +150,7 @@ def _add_nodes(draft: _Draft) -> None:
         head = ", head" if len(registered) > 1 and node == registered[0] else ""
         missing = "its logs are not in the capture" if seen and node not in seen else ""
         ends = [at for at in (ledger.stops.get(node), dead.get(node)) if at is not None]
-        end = min(ends, default=None)
+        end = left.get(node) or min(ends, default=None)
         draft.lanes[node] = Lane(
             node, "node", f"node {ip}{same}{head}", "", began.get(node), end, missing
         )
