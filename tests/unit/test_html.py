@@ -412,6 +412,20 @@ def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
     assert words == {"Actor Trainer (pid 248) died …"}
 
 
+def test_words_beside_a_mark_are_not_cut_within_parentheses() -> None:
+    text = "2 processes (python -c import time, cache = …) outlived the workers that started them, and still hold 1 GiB"
+    marks = [TimelineMark("n", "failure", text, AT + 50), TimelineMark("n", "start", "joins", AT)]
+    for length in (1080.0, 300.0, 60.0):
+        spot = timeline._Spot(0.0, "failure", tuple(marks[:1]))
+        words = timeline._words(spot, length)
+        assert words.count("(") == words.count(")"), words
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
+    assert (
+        ">2 processes (python -c import time, cache = …) outlived the workers that started them …</text>"
+        in section
+    )
+
+
 def test_a_period_has_no_shape_and_no_words_before_it() -> None:
     marks = [
         TimelineMark("n", "start", "joins", AT),

@@ -409,15 +409,17 @@ def _words(spot: _Spot, room: float) -> str:
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
         return ""
-    short = spot.marks[0].short
+    short, clauses = spot.marks[0].short, list(_clauses(said[0]))
+    clauses = [each for each in clauses if len(each) <= _MOST_LETTERS] or clauses[-1:]
     if len(said) > 1:  # the count is not that of the first text
         more = f" and {len(said) - 1:,} more"
-        few = (*_clauses(said[0]), *([short] if short else []))
-        choices = [spot.text, *(words + more for words in few), count]
+        few = (*clauses, *([short] if short else []))
+        whole = [spot.text] if len(spot.text) <= _MOST_LETTERS else []
+        choices = [*whole, *(words + more for words in few), count]
     else:
-        few = (*_clauses(said[0]), short or _KINDS.get(spot.kind, ""), "")
+        few = (*clauses, short or _KINDS.get(spot.kind, ""), "")
         choices = [f"{count} {words}".strip() for words in few]
-    return _fitting([each for each in choices if len(each) <= _MOST_LETTERS] or choices[-1:], room)
+    return _fitting(choices, room)
 
 
 def _fitting(choices: Iterable[str], room: float) -> str:
@@ -435,7 +437,8 @@ def _clauses(text: str) -> Iterator[str]:
     parts = _CLAUSE.split(main)
     yield text
     most = len(parts) if main != text else len(parts) - 1
-    yield from (f"{''.join(parts[:n])} …" for n in range(most, 0, -1))
+    cut = ("".join(parts[:n]) for n in range(most, 0, -1))
+    yield from (f"{each} …" for each in cut if each.count("(") == each.count(")"))
 
 
 def _mark(label: _Label, y: float) -> Markup:
