@@ -413,7 +413,7 @@ def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
 
 
 def test_words_beside_a_mark_are_not_cut_within_parentheses() -> None:
-    text = "2 processes (python -c import time, cache = …) outlived the workers that started them, and still hold 1 GiB"
+    text = "2 processes (python -c import time; cache = …) outlived the workers that started them, and still hold 1 GiB"
     marks = [TimelineMark("n", "failure", text, AT + 50), TimelineMark("n", "start", "joins", AT)]
     for length in (1080.0, 300.0, 60.0):
         spot = timeline._Spot(0.0, "failure", tuple(marks[:1]))
@@ -421,7 +421,7 @@ def test_words_beside_a_mark_are_not_cut_within_parentheses() -> None:
         assert words.count("(") == words.count(")"), words
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     assert (
-        ">2 processes (python -c import time, cache = …) outlived the workers that started them …</text>"
+        ">2 processes (python -c import time; cache = …) outlived the workers that started them …</text>"
         in section
     )
 

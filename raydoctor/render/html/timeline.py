@@ -434,6 +434,7 @@ def _wide(words: str) -> float:
 def _clauses(text: str) -> Iterator[str]:
     """The whole text, then ever fewer of its main clauses, with a sign that more follows."""
     main = _SUBORDINATE.split(text, 1)[0]
+    main = main if main.count("(") == main.count(")") else text
     parts = _CLAUSE.split(main)
     yield text
     most = len(parts) if main != text else len(parts) - 1
