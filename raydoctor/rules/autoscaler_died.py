@@ -130,6 +130,12 @@ def _of_paste(case: Case) -> Iterator[Finding]:
             for frame in raised.frames
         ):
             yield _finding([(ending, _trace(case, ending))], [])
+        elif not raised.type and any(
+            frame.file.replace("\\", "/").endswith("ray/autoscaler/_private/autoscaler.py")
+            and frame.function in ("update", "_update")
+            for frame in raised.frames
+        ):
+            yield _round(ending, ending)
 
 
 _AGAIN = 3
@@ -320,6 +326,13 @@ EXAMPLES: tuple[Example, ...] = (
             f"2026-11-21 10:49:25,001\tINFO monitor.py:690 -- {STARTED.sample}\n",
         },
         says=("was started again",),
+        severity="warning",
+    ),
+    console(
+        "a paste within the traceback of a round of version 1",
+        '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/autoscaler.py", line 219, in update\n    self._update()\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/autoscaler/_private/autoscaler.py", line 369, in terminate_nodes\n    self.provider.term\n',
+        roots=("autoscaler-died",),
         severity="warning",
     ),
 )

@@ -62,6 +62,7 @@ from raydoctor.rules.shared.connect import (
     UNREGISTERED,
     connected_to,
 )
+from raydoctor.rules.shared.failures import ended_programs, program
 
 _W = f"01000000{'f' * 48}"
 _NO_NODE = Signal(
@@ -131,7 +132,7 @@ _REASONS = (
     tier="symptom",
     severity="critical",
     rank=69,
-    explains=("registration",),
+    explains=("program", "registration"),
     caused_by=("raylet",),
     looks_for=(
         UNREGISTERED,
@@ -165,8 +166,19 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     events = [e for e in failed if not (e["who"] and evidence.goes_on(case, e))]
     if evidence.is_console(case) and events:
         yield _not_started(case, events)
+    elif evidence.is_console(case) and (waits := [*_cut_waits(case)]):
+        found = _not_started(case, waits)
+        yield replace(found, explains=(*found.explains, *map(program, waits)), severity="warning")
     if events := [e for e in case.of(_NO_HEAD[0].kind) if not evidence.goes_on(case, e)]:
         yield _no_head(case, events)
+
+
+def _cut_waits(case: Case) -> Iterator[Event]:
+    """Ends of consoles within the wait for the node that Ray started, which raises only a TimeoutError."""
+    for ending, raised in ended_programs(case):
+        is_cut = not raised.type or (raised.name == "TimeoutError" and not raised.cause)
+        if is_cut and any(f.function == "wait_for_node" and f.is_rays for f in raised.frames):
+            yield ending
 
 
 def _no_head(case: Case, events: list[Event]) -> Finding:
@@ -523,5 +535,13 @@ EXAMPLES: tuple[Example, ...] = (
         "core worker process.cc:224: Failed to register worker to Raylet: IOError: Failed to read data from the socket: End of file "
         f"worker_id-{_W}\n",
         says=("could not register with the raylet",),
+    ),
+    console(
+        "a console that ends within the wait for the node",
+        'Traceback (most recent call last):\n  File "/app/t.py", line 3, in <module>\n    ray.init()\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/_private/node.py", line 318, in __init__\n    ray._private.services.wait_for_node(\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/_private/services.py", line 460, in wait_for_node\n    raise TimeoutEr\n',
+        says=("its raylet did not register with the GCS",),
+        severity="warning",
     ),
 )

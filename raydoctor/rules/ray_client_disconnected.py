@@ -46,6 +46,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 from raydoctor.rules.shared.failures import ended_programs, program
@@ -190,7 +191,7 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
             yield _never(case, events)
     if not by_source:
         for ending, raised in ended_programs(case):
-            if not raised.type and raised.frames and _CLIENT in raised.frames[-1].file:
+            if not raised.type and raised.frames and _CLIENT.search(raised.frames[-1].file):
                 yield _cut_off(case, ending, raised)
     closed = [e for e in case.of("client.shut_down") if e.source not in by_source]
     for events in evidence.grouped(closed, lambda e: e.source).values():
@@ -252,7 +253,7 @@ def _not_started(case: Case) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-_CLIENT = "/ray/util/client/"
+_CLIENT = pattern(r"[/\\]ray[/\\](?:util[/\\]client(?:[/\\]|_connect\.py)|client_builder\.py)")
 
 
 def _cut_off(case: Case, ending: Event, raised: Raised) -> Finding:
@@ -586,5 +587,13 @@ EXAMPLES: tuple[Example, ...] = (
         "retry: Client is shutting down.\nwe use ray://10.0.0.2:6379\nRay Client connection timed out. Ensure that the Ray Client "
         "port is open\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "a console that ends above the client's own frames",
+        '$ python -c \'import ray; ray.init("ray://127.0.0.1:10001")\'\nTraceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
+        '  File "/venv/site-packages/ray/worker.py", line 882, in init\n    return builder.connect()\n'
+        '  File "/venv/site-packages/ray/client_builder.py", line 164, in connect\n    ray_init_kwargs=self._remote_init_kwargs,\n',
+        roots=("ray-client-disconnected",),
+        severity="warning",
     ),
 )

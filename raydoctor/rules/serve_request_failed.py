@@ -134,12 +134,41 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
     yield from _too_slow(case)
 
 
+_HANDLES = pattern(r"[/\\]ray[/\\]serve[/\\]_private[/\\](?:http_util|replica)\.py$")
+_READ_ON = Remedy(
+    "Read the whole exception in the log of the replica",
+    (
+        "grep -A30 'Request failed' /tmp/ray/session_latest/logs/serve/replica_*.log   # on the node of the replica",
+    ),
+)
 _CONSTRUCTS = frozenset({"__init__", "initialize_callable", "initialize_and_get_metadata"})
 """Functions below which a replica starts: it handles no request there."""
 
 
 def _of_ends(case: Case) -> Iterator[Finding]:
     """Exceptions that a replica printed outside of its log, and with which a console ends."""
+    for ending, raised in ended_programs(case):
+        handles = any(_HANDLES.search(frame.file) for frame in raised.frames)
+        starts = any(f.function in _CONSTRUCTS for f in raised.frames)
+        if not raised.type and handles and not starts and not ending["worker"]:
+            yield Finding(
+                "A request to Serve failed: the code of a deployment raised an exception that the console cut off",
+                (
+                    Link(
+                        ending,
+                        "the frames are those of a replica that handles a request",
+                        raised.code,
+                    ),
+                ),
+                explains=(Entity("serve-replicas", f"request {ending.line}"), program(ending)),
+                severity="warning",
+                remedies=(_READ_ON,),
+                covers=tuple(
+                    e
+                    for e in case.of(*TRACEBACKS, "log.error")
+                    if e.source is ending.source and e.line >= ending.line
+                ),
+            )
     for ending, raised in ended_workers(case):
         deployment = serve.deployment_of(ending["worker"])
         starts = not raised.frames or any(f.function in _CONSTRUCTS for f in raised.frames)
@@ -494,5 +523,19 @@ EXAMPLES: tuple[Example, ...] = (
         "(ServeReplica:default:Api pid=322) Traceback (most recent call last):\n"
         '(ServeReplica:default:Api pid=322)   File "/app/api.py", line 31, in generate\n(ServeReplica:default:Api pid=322)     raise RuntimeError("no model")\n'
         "(ServeReplica:default:Api pid=322) RuntimeError: no model\n(ServeReplica:default:Api pid=322) generated 12 words for the next user\n",
+    ),
+    console(
+        "a paste within the traceback of a request",
+        '  File "/lib/python3.11/site-packages/ray/serve/_private/http_util.py", line 497, in __call__\n    await self._asgi_app(\n'
+        '  File "/lib/python3.11/site-packages/fastapi/applications.py", line 1054, in __call__\n    await super().__call__(sc\n',
+        says=("the code of a deployment raised an exception that the console cut off",),
+        severity="warning",
+    ),
+    console(
+        "a paste within the traceback of a constructor",
+        '  File "/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 728, in initialize_and_get_metadata\n    await self.run()\n'
+        '  File "/app/model.py", line 9, in __init__\n    self.net = load(\n',
+        roots=("job-failed",),
+        severity="warning",
     ),
 )

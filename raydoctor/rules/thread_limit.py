@@ -40,6 +40,7 @@ Compare the number of threads with the limits, on that node:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -177,10 +178,20 @@ def thread_limit(case: Case) -> Iterator[Finding]:
         yield _of_console(case, printed)
     elif not is_explained and (raised := _raised(case)):
         yield _of_raised(case, *raised)
+    elif not is_explained and (cut := [*_cut_starts(case)]):
+        yield replace(_of_raised(case, cut, []), severity="warning")
     elif not is_explained and (refused := _refused_in_excerpt(case)):
         yield _of_refusals(case, refused)
     elif (shells := case.of(NO_FORK.kind)) and not (dead or aborted):
         yield _of_shells(case, shells)
+
+
+def _cut_starts(case: Case) -> Iterator[Event]:
+    """Ends of consoles within the call that starts a thread, which raises nothing else."""
+    for ending, raised in ended_programs(case):
+        last = raised.frames[-1] if raised.frames else None
+        if last and not raised.type and last.code.startswith("_start_new_thread("):
+            yield ending
 
 
 def _refused_in_excerpt(case: Case) -> list[Event]:
@@ -228,7 +239,7 @@ def _of_raised(case: Case, shown: list[Event], failed: list[Printed]) -> Finding
     ends = [
         e
         for e, raised in ended_programs(case)
-        if _is_refusal(raised) and any(e.source is x.source for x in events)
+        if (_is_refusal(raised) or e in shown) and any(e.source is x.source for x in events)
     ]
     return Finding(
         f"The system refused {name} another thread or process{_number(case)}",
@@ -711,5 +722,12 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program that survives the refusal, and one that writes about it",
         f"worker 3: {_NO_THREAD}, continuing with 2\nepoch 1\n",
+    ),
+    console(
+        "a console that ends within the start of a thread",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 9, in <module>\n    pool.start()\n'
+        '  File "/usr/lib/python3.11/threading.py", line 957, in start\n    _start_new_thread(self._bootstrap, ())\n',
+        roots=("thread-limit",),
+        severity="warning",
     ),
 )
