@@ -58,6 +58,7 @@ from raydoctor.rules.shared.connect import (
     NO_NODE_INFO,
     NO_RAYLET,
     NODE_NOT_STARTED,
+    OTHER_ADDRESS,
     STARTED_LOCAL,
     UNREGISTERED,
     connected_to,
@@ -140,6 +141,7 @@ _REASONS = (
         _NO_NODE,
         *_NOT_YET,
         NO_NODE_INFO,
+        OTHER_ADDRESS,
         *NODE_NOT_STARTED,
         *_NO_HEAD,
         *_NOT_FOUND,
@@ -543,5 +545,10 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/venv/lib/python3.11/site-packages/ray/_private/services.py", line 460, in wait_for_node\n    raise TimeoutEr\n',
         says=("its raylet did not register with the GCS",),
         severity="warning",
+    ),
+    console(
+        "a driver whose address no raylet has",
+        f"{OTHER_ADDRESS.sample}\n",
+        says=("is not a node of the cluster",),
     ),
 )

@@ -214,13 +214,32 @@ _GAVE_UP = (
     ),
     Signal(
         "gcs.gave_up",
+        "RpcError: failed to connect to all addresses; last error: ",
+        r"^(?:[\w.]{1,60}\.)?RpcError: failed to connect to all addresses; last error: \w{1,20}: (?:ipv[46]:)?"
+        r"(?P<host>[^\s;]{1,300}?):(?P<port>\d{1,5}): ",
+        DRIVER,
+        "ray._raylet.RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:6379: Failed to connect to remote "
+        "host: Connection refused",
+        fold=("host", "port"),
+    ),
+    Signal(
+        "gcs.gave_up",
+        "Unable to connect to Redis at ",
+        r"^(?:RuntimeError|ConnectionError): Unable to connect to Redis at (?P<host>\S{0,300}?):(?P<port>\d{1,5})\.",
+        DRIVER,
+        "RuntimeError: Unable to connect to Redis at 10.0.0.9:6379. Check that this address and port are accessible.",
+        fold=("host", "port"),
+    ),
+    Signal(
+        "gcs.gave_up",
         "Failed to connect to GCS. ",
         r"^RuntimeError: Failed to connect to GCS\. +Last ",
         DRIVER,
         "RuntimeError: Failed to connect to GCS. Last connection error: Traceback (most recent call last):",
     ),
 )
-"""The exceptions of `ray.init` and `ray start` (`_private/worker.py` and `node.py`, 2.9 to 2.60)."""
+"""The exceptions of `ray.init` and `ray start` (`_private/worker.py` and `node.py`, 2.9 to 2.60; of a client of the GCS; and up
+to 1.10, whose GCS was a Redis)."""
 _NOT_STARTED = (
     Signal(
         "gcs.head_not_started",
@@ -1038,5 +1057,18 @@ EXAMPLES: tuple[Example, ...] = (
         "the address of the dashboard, in a line of Ray without its time",
         f"WARNING utils.py:1415 -- {_UNANSWERED.sample.replace('6379', '8265')}\n",
         says=("10.0.0.9:8265", "8265 is the dashboard's port"),
+    ),
+    *(
+        console(
+            f"a lone last line: {signal.find}",
+            f"{signal.sample}\n",
+            roots=("gcs-unreachable",),
+            says=("10.0.0.9:6379",),
+        )
+        for signal in _GAVE_UP[1:3]
+    ),
+    console(
+        "a program logs such an error of its own service and continues",
+        "store.RpcError, so the cache is used: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:50051: refused\nepoch 2\n",
     ),
 )

@@ -98,6 +98,11 @@ _ERRORED = (
     ),
 )  # fmt: skip
 """Tune's reports (`tune/progress_reporter.py`, 0.8 to 2.60, and `tune/experimental/output.py`, 2.5 and later)."""
+_NO_SCRIPT = Signal(
+    "program.no_script", ": can't open file '", r"^(?:\S{0,300}[/\\ ])?python[\d.]{0,6}(?:\.exe)?: can't open file '(?P<file>[^'\n]{1,400})': \[Errno \d{1,3}\] (?P<why>[^\n]{1,80})",
+    DRIVER, "python: can't open file '/home/me/trian.py': [Errno 2] No such file or directory",
+)  # fmt: skip
+"""What Python prints instead of starting a program."""
 _ERROR_FILE = Signal(
     "trials.error_file", "error.txt", r"^[|│ ]{1,8}(?P<trial>[\w.-]{1,200})[ |│]{1,40}\d{1,9}(?P<passed>\*?)[ |│]{1,40}(?P<file>/\S{1,400}/error\.txt)\b", DRIVER,
     "| fit_5c8f1_00003 |            1 | /home/me/ray_results/fit/fit_5c8f1_00003/error.txt |",
@@ -124,7 +129,7 @@ _ERROR_FILE = Signal(
         "worker",
     ),
     fallback=True,
-    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED, *_ERRORED, _ERROR_FILE),
+    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED, *_ERRORED, _ERROR_FILE, _NO_SCRIPT),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
     """One finding per submitted job that failed, and one per program that its own exception ended."""
@@ -148,6 +153,8 @@ def job_failed(case: Case) -> Iterator[Finding]:
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
     yield from _of_drivers(case, known)
+    if not case.accounted and (missing := case.of(_NO_SCRIPT.kind)):
+        yield from _of_missing_script(case, missing[-1])
     if not case.accounted and (errored := case.of(_ERRORED[0].kind)):
         yield from _of_trials(case, errored)
 
@@ -472,6 +479,25 @@ _STARTS = ("ray/_private/node.py", "ray/scripts/scripts.py")
 def _is_start_up(raised: Raised) -> bool:
     """Whether Ray's own code raised it, in its command or while it started the processes of a node."""
     return any(frame.file.replace("\\", "/").endswith(_STARTS) for frame in raised.frames)
+
+
+def _of_missing_script(case: Case, event: Event) -> Iterator[Finding]:
+    """An entrypoint whose file does not exist where the program starts."""
+    if event.source.is_excerpt and not evidence.later_output(case, event):
+        yield Finding(
+            f"The program did not start: Python cannot open {event['file']} ({event['why'].strip()})",
+            (Link(event, "Python reports that it cannot open the file"),),
+            explains=(Entity("program", event.source.path),),
+            severity="warning",
+            remedies=(
+                Remedy(
+                    "Correct the path: a job's entrypoint starts in its working_dir, or in the home folder of the container without one",
+                    ("ray job submit --working_dir . -- python train.py   # the path inside working_dir",),
+                    doc=jobs.JOBS_DOC,
+                ),
+            ),
+            covers=(event,),
+        )  # fmt: skip
 
 
 def _of_trials(case: Case, errored: list[Event]) -> Iterator[Finding]:
@@ -1155,5 +1181,15 @@ EXAMPLES: tuple[Example, ...] = (
         'Traceback (most recent call last):\n  File "/venv/bin/ray", line 10, in <module>\n    sys.exit(main())\n'
         '  File "/venv/lib/python3.11/site-packages/ray/scripts/scripts.py", line 2894, in main\n    return cli()\n',
         roots=("gcs-unreachable",),
+    ),
+    console(
+        "a script that does not exist",
+        f"{_NO_SCRIPT.sample}\n",
+        says=("Python cannot open /home/me/trian.py", "--working_dir"),
+        severity="warning",
+    ),
+    console(
+        "a launcher tries two places of a script",
+        f"{_NO_SCRIPT.sample}\nstarting /srv/trian.py\nepoch 1\n",
     ),
 )

@@ -42,6 +42,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data
 from raydoctor.rules.shared.oom.kills import (
+    CUT_SUMMARY,
     HEAD,
     MONITOR_STARTED,
     OOM_KILL,
@@ -86,6 +87,7 @@ _READ_REPORT = Remedy(
         OOM_SUMMARY,
         HEAD,
         TAIL,
+        CUT_SUMMARY,
         RAY_EXCEPTION,
         REFUSED,
         MONITOR_STARTED,
@@ -514,6 +516,11 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste that begins within Ray's advice",
         "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/en/latest/ray-core/scheduling/"
         "ray-oom-prevention.html. Consider provisioning more memory on this node.\n",
+        roots=("ray-oom-kill",),
+    ),
+    console(
+        "a console that ends within the raylet's summary",
+        f"(raylet) {CUT_SUMMARY.sample}\n",
         roots=("ray-oom-kill",),
     ),
 )

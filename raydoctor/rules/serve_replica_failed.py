@@ -89,7 +89,7 @@ class _Trouble:
         kinds = {said.event.kind for said in self.said}
         if kinds & {"serve.replica_failed", "serve.raised"}:
             return "constructor"
-        if kinds <= {"serve.deploy_failed", "serve.said_unhealthy"}:
+        if kinds <= {"serve.deploy_failed", "serve.said_unhealthy", "serve.app_failed"}:
             return "application"
         if kinds == {"serve.status"}:
             return "health" if self.first.event["check"] else "constructor"
@@ -281,6 +281,20 @@ def _of_build(case: Case) -> Iterator[Finding]:
 
 def _of_application(case: Case) -> Iterator[Finding]:
     """The failure of an application, if a console shows nothing of its replicas."""
+    logged = [
+        *serve.controllers(case, serve.APP_FAILED[0].kind),
+        *case.of(serve.APP_STATUS.kind),
+    ]
+    ready = case.of(serve.READY.kind)
+    if not case.of("serve.deploy_failed") and (
+        left := [e for e in logged if not any(evidence.is_before(e, r) for r in ready)]
+    ):
+        listed = left[-1]["names"].replace("'", "").split(", ")
+        yield replace(
+            _finding(case, _Trouble([Said(left[-1], "", listed[0], "")])),
+            headline=f"Serve could not deploy an application: {evidence.join_names(listed)} did not become healthy",
+            severity="warning",
+        )
     for event in case.of("serve.deploy_failed")[:1]:
         names = _NAMED.search(event["why"])
         if names and not any(evidence.is_before(event, r) for r in case.of(serve.READY.kind)):
@@ -435,6 +449,7 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
         "serve.deploy_failed": "the driver was told that the application failed",
+        "serve.app_failed": "the controller gives up on the application",
         "serve.said_unhealthy": "the driver was told the deployment's state",
     }
     kinds: set[str] = set()
@@ -806,5 +821,21 @@ EXAMPLES: tuple[Example, ...] = (
         "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:default:M.initialize_and_get_metadata() (pid=305, ip=10.0.0.2)\n"
         '  File "/app/m.py", line 3, in __init__\n    load()\nRuntimeError: no weights\n',
         roots=("serve-replica-failed",),
+    ),
+    console(
+        "only the controller's verdict on an application",
+        f"(ServeController pid=51) WARNING 2026-11-21 10:43:01,589 controller 51 -- {serve.APP_FAILED[1].sample}\n",
+        says=("Translator did not become healthy",),
+        severity="warning",
+    ),
+    console(
+        "only the verdict in the output of serve status",
+        f"applications:\n  default:\n    status: DEPLOY_FAILED\n{serve.APP_STATUS.sample}\n",
+        says=("Translator did not become healthy",),
+        severity="warning",
+    ),
+    console(
+        "the application is ready later",
+        f"(ServeController pid=51) WARNING 2026-11-21 10:43:01,589 controller 51 -- {serve.APP_FAILED[1].sample}\n{serve.READY.sample}\n",
     ),
 )

@@ -25,6 +25,14 @@ NO_NODE_INFO = Signal(
     symptom=True,
 )  # fmt: skip
 """`ray/_private/services.py`, 2.54 and later."""
+OTHER_ADDRESS = Signal(
+    NO_NODE_INFO.kind, "and Ray expects this IP address to be either ",
+    r"^RuntimeError: This node has an IP address of \S{1,60}, and Ray expects this IP address to be either the GCS address or one of the Raylet addresses",
+    DRIVER, "RuntimeError: This node has an IP address of 10.0.0.5, and Ray expects this IP address to be either the GCS address or one of the "
+    "Raylet addresses. Connected to Ray cluster at 10.0.0.2:6379 and found raylets at 10.0.0.3 but none of these match this node's IP 10.0.0.5.",
+    symptom=True,
+)  # fmt: skip
+"""The same in 2.0 to 2.8 (`_private/services.py`)."""
 STARTED_LOCAL = Signal(
     "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
     "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265", precedes=True,

@@ -112,6 +112,14 @@ APP_FAILED = (
         fold=("names",),
     ),
 )
+APP_STATUS = Signal(
+    "serve.app_failed",
+    "ailed to update the deployments [",
+    r"^ {0,60}[Mm]essage: {1,8}[\"']?Failed to update the deployments \[(?P<names>[^\]\n]{1,500})\]",
+    DRIVER,
+    "    message: 'Failed to update the deployments [''Translator''].'",
+)
+"""The same in the output of `serve status` and in the status of a RayService."""
 DEPLOY_FAILED = Signal(
     "serve.deploy_failed",
     "RuntimeError: Deploying application ",
@@ -234,6 +242,7 @@ SIGNALS = (
     STOPPED,
     CRASHED,
     *APP_FAILED,
+    APP_STATUS,
     DEPLOY_FAILED,
     BUILD_FAILED,
     RAISED,

@@ -118,6 +118,15 @@ TAIL = Signal(
     "ray-oom-prevention.html. Consider provisioning more memory on this node or reducing task parallelism.",
 )
 """The advice below the table of a report (up to 2.60): an excerpt may begin below the report's first line."""
+CUT_SUMMARY = Signal(
+    "oom.tail",
+    " Workers (tasks / actors) killed due to memory pressure",
+    r"\d{1,10} Workers \(tasks / actors\) killed due to memory pressure(?: \(OOM\)(?:, (?!\d{1,10} Workers crashed due to other reasons at node "
+    r"\(ID: [0-9a-f]{56}, IP: ).*)?)?$",
+    ("raylet-echo", *DRIVER),
+    "12 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to",
+)
+"""A raylet's summary within which a console ends."""
 REFUSED = Signal(
     "oom.refused",
     "memory_monitor.RayOutOfMemoryError: ",
