@@ -168,9 +168,9 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     events = [e for e in failed if not (e["who"] and evidence.goes_on(case, e))]
     if evidence.is_console(case) and events:
         yield _not_started(case, events)
-    elif evidence.is_console(case) and (waits := [*_cut_waits(case)]):
-        found = _not_started(case, waits)
-        yield replace(found, explains=(*found.explains, *map(program, waits)), severity="warning")
+    elif evidence.is_console(case) and (cut := [*_cut_waits(case)]):
+        found = _not_started(case, cut)
+        yield replace(found, explains=(*found.explains, *map(program, cut)), severity="warning")
     if events := [e for e in case.of(_NO_HEAD[0].kind) if not evidence.goes_on(case, e)]:
         yield _no_head(case, events)
 
