@@ -65,6 +65,17 @@ _SETUP_FAILED = Signal(
     "  Error message: SSH command failed.",
 )  # fmt: skip
 """`ray up` (`_private/commands.py` and `updater.py`, 2.9 to 2.60)."""
+_RUN_INSTANCES = Signal(
+    "autoscaler.run_instances", "when calling the RunInstances operation",
+    r"^(?:botocore\.exceptions\.\w{1,60}: )?An error occurred \((?P<code>[\w.]{1,80})\) when calling the RunInstances operation[^\n:]{0,60}: (?P<why>[^\n]{1,300})",
+    DRIVER,
+    "botocore.exceptions.ClientError: An error occurred (UnauthorizedOperation) when calling the RunInstances operation: You are not authorized "
+    "to perform this operation.", symptom=True,
+)  # fmt: skip
+_ROUNDS = Signal(
+    "autoscaler.rounds", "StandardAutoscaler", r"^StandardAutoscaler(?: \[|: )", DRIVER, "StandardAutoscaler: Launching 5 new nodes"
+)  # fmt: skip
+"""What the autoscaler of 0.5 to 1.0 logs in each round: the error above it is that of a thread which starts nodes."""
 _GAVE_UP = tuple(
     Signal(
         "autoscaler.gave_up", find, rf"^\s{{0,8}}{words}", DRIVER, sample, symptom=True,
@@ -111,7 +122,7 @@ _ADVICE = (
     explains=("autoscaler", "program"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -132,7 +143,7 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
         yield _of_attempts(case, attempts)
     if not by_type and not attempts:
         commands = list(_of_commands(case))
-        yield from commands or _of_launchers(case)
+        yield from commands or [*_of_launchers(case)] or _of_rounds(case)
     for name, stuck in autoscaler.unjoined(case, "REQUESTED").items():
         if name not in by_type:
             yield _not_created(case, name, stuck)
@@ -207,6 +218,23 @@ def _of_commands(case: Case) -> Iterator[Finding]:
             explains=(Entity("autoscaler", "launch"),),
             remedies=tuple(_remedies("the head or the node type", "")),
             covers=tuple(gave_up),
+        )
+
+
+def _of_rounds(case: Case) -> Iterator[Finding]:
+    """Refusals of AWS of which a paste has lost the traceback, in the log of an old autoscaler."""
+    rounds = {e.source for e in case.of(_ROUNDS.kind)}
+    refused = [e for e in case.of(_RUN_INSTANCES.kind) if e.source in rounds and not e["who"]]
+    if refused:
+        last = refused[-1]
+        why = f"{last['code']}: {cut(last['why'], _LONGEST)}"
+        yield Finding(
+            f"The provider refused to start nodes: {why}",
+            (Link(last, "the provider's library raised ClientError for the request"),),
+            explains=(Entity("autoscaler", "launch"),),
+            count=evidence.total(refused),
+            remedies=tuple(_remedies("the node type", why)),
+            covers=(*refused, *(e for e in case.of("log.error") if e.source is last.source)),
         )
 
 
@@ -472,6 +500,11 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_LAUNCHERS.replace(chr(10), chr(10) * 2)}Message: two errors occurred\n\nException Details:\n",
         says=("The provider refused to start nodes", "QuotaExceeded"),
         severity="warning",
+    ),
+    console(
+        "an old autoscaler may not start machines",
+        f"{_RUN_INSTANCES.sample}\n\n{_ROUNDS.sample}\n",
+        says=("refused to start nodes: UnauthorizedOperation", "IAM role"),
     ),
     console(
         "a program's own use of the same library",
