@@ -86,8 +86,11 @@ _LONE = pattern(
     r"(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception): \S"
     r"|(?:[a-z_]\w{0,60}\.){0,8}(?:exceptions?|errors?)\.[A-Z]\w{1,60}: \S"
     r"|pyarrow\.lib\.Arrow[A-Z]\w{1,60}: \S"
+    r"|DeprecationWarning: (?=.{0,600}(?:\bRay\b|\bray\.|\bRAY_|RunConfig|docs\.ray\.io))\S"
 )
-"""An exception's own line, which may be all that an excerpt ends with."""
+"""An exception's own line, which may be all that an excerpt ends with.
+
+Ray raises warnings of what it removed; a warning that is only printed begins with a file and line."""
 _GOES_ON = (" ", "\t", ":", "}", ")", "]")
 """Beginnings of the further lines of an exception's message, and of the stack of a JVM."""
 _MESSAGE = 12

@@ -44,7 +44,7 @@ from itertools import chain, pairwise
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, HYDRA, JOB_STARTED
+from raydoctor.case.signals import DRIVER, HYDRA, JOB_STARTED, TRACEBACK
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -57,7 +57,7 @@ from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.setup import misuse
 from raydoctor.rules.shared.task_error import RETRIED
-from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, parse
+from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, cut_off, parse
 
 _LONGEST = 160
 _LONGEST_SAID = 400
@@ -109,6 +109,17 @@ _ERROR_FILE = Signal(
 )  # fmt: skip
 """A row of Tune's table of failed trials; the star marks one that succeeded when Tune retried it."""
 
+_CRASHED = Signal(
+    "simulation.crashed", "simulation crashed :(", r"^(?:ERROR ?:? {1,9})?Your simulation crashed :\(", DRIVER,
+    "ERROR :     Your simulation crashed :(. This could be because of several reasons. The most common are:", symptom=True,
+)  # fmt: skip
+"""Flower's message for any exception of a simulation on Ray (`simulation/app.py`, 1.5 to 1.20); its list names no cause."""
+_NOT_STARTED = Signal(
+    "trials.not_started", "ing runner", r"^Error (?:starting|stopping) runner\b(?: for Trial (?P<trial>[\w.-]{1,200}))?", DRIVER,
+    "Error starting runner for Trial fit_5c8f1_00003",
+)  # fmt: skip
+"""Tune's message above the exception for which it could not start a trial (`tune/ray_trial_executor.py`, 0.5 to 2.6)."""
+
 
 @rule(
     tier="symptom",
@@ -129,7 +140,16 @@ _ERROR_FILE = Signal(
         "worker",
     ),
     fallback=True,
-    looks_for=(*jobs.SIGNALS, *JOB_STARTED, RETRIED, *_ERRORED, _ERROR_FILE, _NO_SCRIPT),
+    looks_for=(
+        *jobs.SIGNALS,
+        *JOB_STARTED,
+        RETRIED,
+        *_ERRORED,
+        _ERROR_FILE,
+        _CRASHED,
+        _NOT_STARTED,
+        TRACEBACK,
+    ),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
     """One finding per submitted job that failed, and one per program that its own exception ended."""
@@ -157,6 +177,8 @@ def job_failed(case: Case) -> Iterator[Finding]:
         yield from _of_missing_script(case, missing[-1])
     if not case.accounted and (errored := case.of(_ERRORED[0].kind)):
         yield from _of_trials(case, errored)
+    if not case.accounted:
+        yield from _of_libraries(case)
 
 
 # ---------------------------------------------------------------- submitted jobs
@@ -295,7 +317,10 @@ def _of_status_message(case: Case, message: Event) -> Finding:
     ending = case.endings.get(message.source)
     raised = exception_at_end(ending) if ending else None
     inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
-    said = f": {_what(raised)}" if raised else ""
+    last = evidence.last_words(ending.text) if ending and ending.line > message.line else ""
+    said = (
+        f": {_what(raised)}" if raised else f", and its last line is: {_cut(last)}" if last else ""
+    )
     return Finding(
         f"The submitted job failed {how}" + (f" ({name})" if name else "") + said,
         (
@@ -407,8 +432,19 @@ def _of_rays_own(case: Case, ending: Event, raised: Raised) -> Finding | None:
         (Link(ending, "the program ends with an exception of Ray", raised.code),),
         explains=(program(ending),),
         severity="warning",
+        remedies=(_CLOSED,) if raised.name == "RayChannelError" else (),
         covers=tuple(_inside(case, ending)),
     )
+
+
+_CLOSED = Remedy(
+    "Find the actor of the compiled graph that ended or raised first: its end closes the channels of the others",
+    (
+        "ray list actors --detail   # states and causes of death",
+        "grep -n -e 'Traceback' -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
+    ),
+    finds_cause=True,
+)
 
 
 def _of_other_process(case: Case, ending: Event, raised: Raised) -> Finding:
@@ -525,6 +561,57 @@ def _of_trials(case: Case, errored: list[Event]) -> Iterator[Finding]:
         ),
         covers=(*errored, *rows),
     )
+
+
+_NEAR = 3
+"""Lines from a message down to its traceback."""
+
+
+def _of_libraries(case: Case) -> Iterator[Finding]:
+    """Failures that Tune or Flower announces, in an excerpt that shows no more: Tune logs the exception below."""
+    for event in case.of(_NOT_STARTED.kind)[:1]:
+        below = [
+            e
+            for e in case.of(TRACEBACK.kind)
+            if e.source is event.source
+            and 0 < e.line - event.line <= _NEAR
+            and event.source.is_excerpt
+        ]
+        raised = (parse(below[0].message) or cut_off(below[0].message)) if below else None
+        if raised and not raised.is_rays_own:
+            trial = f" trial {event['trial']}" if event["trial"] else " a trial"
+            yield Finding(
+                f"Ray Tune could not start{trial}: {_what(raised)}",
+                (
+                    Link(
+                        event,
+                        "Tune logs the exception for which the trial did not start",
+                        raised.code,
+                    ),
+                ),
+                explains=(Entity("job", "trials"),),
+                severity="warning",
+                remedies=tuple(_fix_place(raised)),
+                covers=(*case.of(_NOT_STARTED.kind), *below),
+            )
+            return
+    for event in case.of(_CRASHED.kind)[:1]:
+        if event.source.is_excerpt:
+            yield Finding(
+                "A simulation of Flower on Ray crashed, and the output shows only Flower's general guesses",
+                (Link(event, "Flower reports that the simulation raised an exception"),),
+                explains=(Entity("job", "simulation"),),
+                severity="warning",
+                remedies=(
+                    Remedy(
+                        "Read the exception of the client: it is above this message in the whole output, or in Ray's logs",
+                        (
+                            "grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
+                        ),
+                    ),
+                ),
+                covers=tuple(case.of(_CRASHED.kind)),
+            )
 
 
 # ---------------------------------------------------------------- drivers whose output is missing
@@ -1144,6 +1231,16 @@ EXAMPLES: tuple[Example, ...] = (
         severity="warning",
     ),
     console(
+        "a channel of a compiled graph is closed, and nothing shows who closed it",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 5, in <module>\n    ray.get(graph.execute(1))\n'
+        "ray.exceptions.RayChannelError: System error: Channel closed.\n",
+        says=(
+            "RayChannelError: System error: Channel closed",
+            "Find the actor of the compiled graph",
+        ),
+        severity="warning",
+    ),
+    console(
         "a console that ends with hydra's report of a failure",
         f"(WorkerDict pid=51) /usr/bin/ld: cannot find -lcudart\n{HYDRA}['trainer.epochs=3', 'data.path=/d",
         says=("an exception that the console cut off", "HYDRA_FULL_ERROR"),
@@ -1170,6 +1267,35 @@ EXAMPLES: tuple[Example, ...] = (
             severity="warning",
         )
         for signal in _ERRORED[1:]
+    ),
+    console(
+        "Tune cannot start a trial",
+        f"{_NOT_STARTED.sample}\n{_SURVIVED}Worker ip unknown, skipping log sync for /ho\n",
+        says=("Ray Tune could not start trial fit_5c8f1_00003:",),
+        severity="warning",
+    ),
+    console(
+        "Flower reports that a simulation crashed",
+        f"{_CRASHED.sample}\n\t > Sometimes, issues in the simulation code itself can cause crashes.\n",
+        says=("A simulation of Flower on Ray crashed",),
+        severity="warning",
+    ),
+    console(
+        "Ray raises a warning about an environment variable that it no longer reads",
+        "DeprecationWarning: The environment variable `RAY_AIR_LOCAL_CACHE_DIR` is deprecated. You should set the `storage_path` instead.\n",
+        says=("The console ends with DeprecationWarning: The environment variable",),
+        severity="warning",
+    ),
+    console(
+        "warnings that are only printed",
+        "/app/train.py:8: DeprecationWarning: The `local_dir` argument of `ray.tune` is deprecated.\n"
+        "DeprecationWarning: the old cache format is read more slowly\n",
+    ),
+    console(
+        "a part of the status of a RayJob",
+        "  Job Status:             FAILED\n  Message:                Job failed due to an application error, last available logs (truncated to 20,000 chars):\n"
+        "python: can't open file '/app/trian.py': [Errno 2] No such file or directory\n",
+        says=("because its command failed, and its last line is: python: can't open file",),
     ),
     console(
         "a trial that succeeded when Tune retried it, and a status without failures",

@@ -36,15 +36,17 @@ ENTRYPOINT = Signal(
     r"^Running entrypoint for job (?P<submission>\S+): (?P<command>.+)", ("job-driver",),
     "Running entrypoint for job raysubmit_63HYmcYcwYNggBEX: python job.py slow",
 )  # fmt: skip
+_BEFORE = r"(?:Status message: | {0,40}[Mm]essage: {1,40}[\"'|>-]{0,3} ?)?"
+"""In front of the message: `ray job status`, or KubeRay's status of a RayJob."""
 STATUS_MESSAGE = Signal(
     "submission.status", "Job entrypoint command failed with exit code ",
-    r"^(?:Status message: )?Job entrypoint command failed with exit code (?P<code>-?\d+)", DRIVER,
+    rf"^{_BEFORE}Job entrypoint command failed with exit code (?P<code>-?\d+)", DRIVER,
     "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
 )  # fmt: skip
 """Last output of `ray job submit`, below the job's own output."""
 OLD_STATUS_MESSAGE = Signal(
     STATUS_MESSAGE.kind, "Job failed due to an application error, last available logs",
-    r"^(?:Status message: )?Job failed due to an application error, last available logs", DRIVER,
+    rf"^{_BEFORE}Job failed due to an application error, last available logs", DRIVER,
     "Status message: Job failed due to an application error, last available logs:",
 )  # fmt: skip
 """Up to 2.6, without the exit code."""
