@@ -37,7 +37,7 @@ from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.failures import ended_programs
-from raydoctor.rules.shared.traceback import cut_off, parse
+from raydoctor.rules.shared.traceback import BEGIN, cut_off, parse
 
 _TRACEBACK = (
     'Traceback (most recent call last):\n  File "/ray/autoscaler/_private/monitor.py", line 600, in run\n    self._run()\n'
@@ -126,6 +126,12 @@ def _of_paste(case: Case) -> Iterator[Finding]:
         return
     for ending, raised in ended_programs(case):
         if any(
+            frame.file.replace("\\", "/").endswith("ray/autoscaler/_private/autoscaler.py")
+            and frame.function in ("update", "_update")
+            for frame in raised.frames
+        ):
+            yield _round(ending, ending)
+        elif any(
             frame.file.replace("\\", "/").endswith(_ENTRIES) and frame.function in _RUNS
             for frame in raised.frames
         ):
@@ -160,7 +166,7 @@ def _trace(case: Case, ending: Event) -> Event:
 
 
 def _round(event: Event, trace: Event, rounds: int = 1) -> Finding:
-    raised = parse(trace.text) or cut_off(trace.text)
+    raised = parse(trace.text) or cut_off(trace.text) or parse(f"{BEGIN}\n{trace.text}")
     why = f" with {str(raised)[:160]}" if raised and raised.type else ""
     return Finding(
         f"A round of the autoscaler failed{why}: no node is added or removed until a round succeeds",

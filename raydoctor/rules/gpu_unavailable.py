@@ -154,7 +154,7 @@ NODE_HAS_NONE = Signal(
 )  # fmt: skip
 DRIVER_HAS_NONE = Signal(
     "gpu.driver_has_none", "Ray does not allocate any ",
-    r"(?:^|\] )(?:ValueError: )?Ray does not allocate any (?P<device>\w+)s on the driver node\."
+    r"(?:^|\] )(?:ValueError: )?Ray does not allocate any (?P<device>\w+)s on the driver(?: node\.| ?[a-z]{0,4}$)"
     r"(?: ?Driver IP: (?P<node_ip>[^,\s]+), worker IPs: \[(?P<workers>[^\[\]]*)\])?", OUTPUT,
     "ValueError: Ray does not allocate any GPUs on the driver node.Driver IP: 10.0.0.1, worker IPs: ['10.0.0.2'].Consider adjusting the "
     "Ray placement group or running the driver on a GPU node.",

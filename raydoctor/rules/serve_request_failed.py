@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from raydoctor.case import Case, evidence
@@ -123,6 +124,11 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
         place = _of_call(case, seen)
         if place:
             calls.setdefault(place, []).append(seen)
+    if not groups and not calls:
+        for ending, raised in _beheaded(case):
+            # The program whose output ends with the traceback is the replica's.
+            finding = _finding(case, str(raised.place), [(ending, raised)], [ending], [])
+            yield replace(finding, severity=None if raised.type else "warning")
     # Which of several failures a client got is not known.
     got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
@@ -311,6 +317,21 @@ def _of_calls(place: str, found: list[Printed]) -> Finding:
     )  # fmt: skip
 
 
+_REPLICA = "ray/serve/_private/replica.py"
+_HANDLES = pattern(r"(?:_?call_|_wrap_user_method_call|handle_request|_handle_)")
+
+
+def _beheaded(case: Case) -> Iterator[tuple[Event, Raised]]:
+    """Tracebacks with which an excerpt ends, and whose frames are those of a replica that handles a request."""
+    for ending, raised in ended_programs(case):
+        handles = any(
+            f.file.replace("\\", "/").endswith(_REPLICA) and _HANDLES.match(f.function)
+            for f in raised.frames
+        )
+        if ending.source.is_excerpt and handles and not raised.is_rays_own:
+            yield ending, raised
+
+
 _STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
 """An answer with status 500, in the words of requests, httpx and aiohttp."""
 
@@ -337,7 +358,11 @@ def _finding(
         f"{evidence.many(count, 'request')} to Serve failed because the deployment's code raised {text}{where}",
         (
             Link(event, "a replica logs the exception of a request", raised.code),
-            *(Link(each, "the client gets status 500, and ends with it") for each in clients[:1]),
+            *(
+                Link(each, "the client gets status 500, and ends with it")
+                for each in clients[:1]
+                if each is not event
+            ),
         ),
         explains=(
             Entity("serve-replicas", f"request {place}"),
@@ -503,6 +528,15 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_CALLED}ValueError: bad feature vector\n",
         },
         roots=("serve-request-failed",),
+    ),
+    console(
+        "frames of a replica that handles a request, without head and end",
+        '  File "/venv/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1386, in call_user_method\n    result = await self.call(request)\n'
+        '  File "/app/model.py", line 12, in __call__\n    return self.score(request)\n  File "/venv/lib/pyth\n',
+        says=(
+            "1 request to Serve failed because the deployment's code raised an exception that the console cut off",
+        ),
+        severity="warning",
     ),
     console(
         "a console that ends below the call that failed",

@@ -49,6 +49,7 @@ from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import (
     METHOD_FAILED,
+    ended_programs,
     ended_workers,
     exception_at_end,
     failures,
@@ -187,7 +188,9 @@ def task_exception(case: Case) -> Iterator[Finding]:
     ]
     if not cut:
         found += [*([] if recreated else _cut_methods(case)), *_shown_by_dashboard(case)]
-    yield from found or [*_beheaded(case), *_cut_calls(case)] or _of_workers(case)
+    yield from (
+        found or [*_beheaded(case), *_cut_calls(case)] or [*_of_workers(case)] or _in_workers(case)
+    )
 
 
 def _type(seen: Printed) -> str:
@@ -376,6 +379,35 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
                 ),
             ),
             covers=(*events, *below),
+        )
+
+
+def _in_workers(case: Case) -> Iterator[Finding]:
+    """Tracebacks with which an excerpt ends, and whose frames show that a worker executed an actor's method."""
+    for end, raised in ended_programs(case):
+        method = raised.executed if end.source.is_excerpt else ""
+        if (
+            not method
+            or method == "__init__"
+            or raised.is_rays_own
+            or (not raised.type and raised.is_waiting)
+        ):
+            continue
+        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
+        yield Finding(
+            f"Method {called(method)} of an actor raised {what}{f', in {raised.place}' if raised.place else ''}",
+            (Link(end, "the frames are those of a worker that executes a method", raised.code),),
+            explains=(Entity("task-error", f"method {method}"), program(end)),
+            subjects=(Subject("task", None, method),),
+            severity=None if raised.type else "warning",
+            remedies=(
+                Remedy(f"Trace why {raised.place} raises {raised.name}")
+                if raised.type
+                else _READ_ON,
+            ),
+            covers=tuple(
+                e for e in case.of(*TRACEBACKS) if e.source is end.source and e.line >= end.line
+            ),
         )
 
 
@@ -1439,6 +1471,16 @@ EXAMPLES: tuple[Example, ...] = (
             severity="warning",
         )
         for where, begun in (("before", ""), ("within the name of", "ray.exceptions.RayTas\n"))
+    ),
+    console(
+        "frames of a worker that executes a method, without head and end",
+        '  File "/venv/lib/python3.12/site-packages/ray/util/tracing/tracing_helper.py", line 463, in _resume_span\n'
+        '    return method(self, *_args, **_kwargs)\n  File "/app/actors.py", line 105, in forward\n    loss = self.model(batch)\n'
+        '  File "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1532, in _call_impl\n    return forward_call(*args)\n',
+        says=(
+            "of an actor raised an exception that the console cut off, in forward() (actors.py:105)",
+        ),
+        severity="warning",
     ),
     console(
         "a console that ends within a wait for Ray, which can also end with one of Ray's own exceptions",

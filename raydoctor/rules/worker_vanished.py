@@ -467,6 +467,20 @@ EXAMPLES: tuple[Example, ...] = (
         says=("An actor's worker ended suddenly",),
     ),
     console(
+        "a worker prints that an actor which it called died, and tries again",
+        '(pid=1926) Traceback (most recent call last):\n(pid=1926)   File "/app/tune.py", line 88, in _train\n'
+        "(pid=1926)     results = ray.get(status)\n"
+        "(pid=1926) ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n(pid=1926) Killing worker 2\n",
+        says=("An actor's worker ended suddenly",),
+    ),
+    console(
+        "such a worker prints the reason as well: that is another rule's",
+        "(pid=1926) ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+        "(pid=1926) \tclass_name: Trainer\n(pid=1926) \tactor_id: 42f4f1e5b3ee4d8fa4cd7a0801000000\n"
+        "(pid=1926) The actor is dead because it was killed by `ray.kill`.\n",
+        roots=("actor-killed",),
+    ),
+    console(
         "a paste that begins within the raylet's message",
         "detail: Worker unexpectedly exits with a connection error code 2. End of file. There are some potential root causes. (1) The process is "
         "killed by SIGKILL by OOM killer due to high memory usage. (2) ray stop --force is called.\n",

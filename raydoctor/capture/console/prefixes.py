@@ -62,6 +62,8 @@ _STAMPED = pattern(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,100} [\w./@-]{1,100}(?:\[\d{1,10}\])?: )"
 )
 """SGLang's, `[2026-11-21 07:35:03 DP1 TP3] text`, begins a record: its ranks are left out."""
+_OLD_DAEMONS = ("(pid=raylet", "(pid=gcs_server")
+"""Prefixes of Ray 0.8 to 1.0."""
 _FILE = pattern(r"\(/[^()\n]{1,300}/logs/[\w.-]{1,200}\) (?=\[?\d{4}-)")
 """The file of Ray's logs that a log collector puts in front of a record."""
 _LOGGER = pattern(
@@ -241,6 +243,8 @@ def _strip_one(found: Stripped) -> bool:
 def _strip_process(found: Stripped) -> bool:
     if file := _FILE.match(found.text):
         return _take(found, file.end())
+    if found.text.startswith(_OLD_DAEMONS):
+        found.text, found.changed = f"({found.text[len('(pid=') :]}", True
     match = _PARENTHESES.match(found.text)
     if not match or (match[0] not in _PARSED and not _OF_PROCESS.fullmatch(match["who"])):
         return _strip_unbalanced(found)

@@ -123,14 +123,17 @@ def _pod_of_row(header: list[str], line: str) -> dict[str, Any] | None:
     ready, _, all_ = cells.get("READY", "").partition("/")
     if not cells.get("NAME") or not all_:
         return None
-    status = cells.get("STATUS", "").removeprefix("Init:")
-    is_init = cells["STATUS"].startswith("Init:")
+    shown = cells.get("STATUS", "")
+    if not shown:  # a paste ends within the row
+        return None
+    status = shown.removeprefix("Init:")
+    is_init = shown.startswith("Init:")
     container: dict[str, Any] = {"name": "", "restartCount": cells.get("RESTARTS", "0")}
     pod: dict[str, Any] = {"phase": status}
     ended = _ENDED.fullmatch(status)
     if is_init and "/" in status:
         container["state"] = {"running": {"age": cells.get("AGE", "")}}
-    if _STARTING.fullmatch(cells["STATUS"]) or _WAITING.fullmatch(status):
+    if _STARTING.fullmatch(shown) or _WAITING.fullmatch(status):
         pod["phase"] = "Pending"
         if _WAITING.fullmatch(status):
             container["state"] = {"waiting": {"reason": status}}

@@ -37,6 +37,12 @@ _LIBRARIES = (
     "<frozen ",
 )
 _STRING = "<string>"
+_EXECUTORS = {
+    "ray/_private/function_manager.py": "actor_method_executor",
+    "ray/util/tracing/tracing_helper.py": "_resume_span",
+    "/single_controller/base/decorator.py": "inner",
+}
+"""Functions that only a worker calls, around a method of an actor: Ray's own (1.0 to 2.60), and verl's."""
 _CUT_OFF = "CutOffError"
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 """Frames of their own until Python 3.11; generator expressions still have one."""
@@ -139,6 +145,15 @@ class Raised(NamedTuple):
     def is_elsewhere(self) -> bool:
         """Whether it reports only that another process failed, whose exception is above."""
         return any(words in self.message for words in ELSEWHERE)
+
+    @property
+    def executed(self) -> str:
+        """The method that Ray executed in a worker; empty if no frame shows that."""
+        for n, frame in reversed(list(enumerate(self.frames[:-1]))):
+            file = frame.file.replace("\\", "/")
+            if any(file.endswith(f) and frame.function == name for f, name in _EXECUTORS.items()):
+                return self.frames[n + 1].function
+        return ""
 
     @property
     def is_waiting(self) -> bool:
