@@ -324,10 +324,12 @@ _HANDLES = pattern(r"(?:_?call_|_wrap_user_method_call|handle_request|_handle_)"
 def _beheaded(case: Case) -> Iterator[tuple[Event, Raised]]:
     """Tracebacks with which an excerpt ends, and whose frames are those of a replica that handles a request."""
     for ending, raised in ended_programs(case):
-        handles = any(
-            f.file.replace("\\", "/").endswith(_REPLICA) and _HANDLES.match(f.function)
-            for f in raised.frames
-        )
+        of_replica = [
+            f.function for f in raised.frames if f.file.replace("\\", "/").endswith(_REPLICA)
+        ]
+        # A replica that starts calls the constructor through the same functions.
+        starts = any(name.startswith("initialize") for name in of_replica)
+        handles = not starts and any(map(_HANDLES.match, of_replica))
         if ending.source.is_excerpt and handles and not raised.is_rays_own:
             yield ending, raised
 
