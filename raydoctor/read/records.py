@@ -55,7 +55,7 @@ _KERNEL = (
     pattern(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
 )
 _PREFIX = pattern(
-    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
+    r"\((?:pid=)?(?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
     rf"|{NAMED}?pid=\d{{1,10}}(?:, ip=[^()]{{1,100}})?)\) ?"
 )
 _PREFIX_PARTS = pattern(r"^(?P<name>.*?)[ ,]{0,9}\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")

@@ -42,7 +42,7 @@ from raydoctor.case.signals import OUTPUT, TRACEBACK, TRACEBACKS
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
-from raydoctor.rules.shared.failures import ended_programs, exception_at_end
+from raydoctor.rules.shared.failures import cause_above, ended_programs, exception_at_end
 from raydoctor.rules.shared.gpu_start import LINE_START
 from raydoctor.rules.shared.traceback import parse
 
@@ -120,8 +120,36 @@ DIED = (
         "Received sigquit from a child process. It usually means the child failed.",
         symptom=True,
     ),
+    Signal(
+        "engine.died",
+        "WorkerProc initialization failed due to an exception in a background process",
+        LINE_START + r"(?:Exception|RuntimeError): (?P<engine>Worker)Proc initialization failed due to an exception in a background process\.",
+        OUTPUT,
+        "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause.",
+    ),
+    Signal(
+        "engine.died",
+        "Engine core initialization failed. See root cause above.",
+        LINE_START + r"RuntimeError: (?P<engine>Engine core) initialization failed\. See root cause above\.(?: Failed core proc\(s\): \{\})?\s*$",
+        OUTPUT,
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+    ),
+    Signal(
+        "engine.died",
+        "Engine process failed to start. See stack trace for the root cause.",
+        LINE_START + r"RuntimeError: (?P<engine>Engine) process failed to start\. See stack trace for the root cause\.",
+        OUTPUT,
+        "RuntimeError: Engine process failed to start. See stack trace for the root cause.",
+    ),
+    Signal(
+        "engine.died",
+        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        LINE_START + r"(?:[\w.]{1,80}\.)?EngineDeadError: (?P<engine>Engine)Core encountered an issue\. See stack trace \(above\) for the root cause\.",
+        OUTPUT,
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    ),
 )  # fmt: skip
-"""vLLM 0.6 to 0.20 (`multiproc_executor.py`, `core_client.py`, `engine/utils.py`), SGLang 0.4 to 0.5 (`srt/entrypoints/engine.py`,
+"""vLLM 0.6 to 0.20 (`multiproc_executor.py`, `core_client.py`, `engine/utils.py`, `exceptions.py`), SGLang 0.4 to 0.5 (`srt/entrypoints/engine.py`,
 `srt/utils/watchdog.py`, `srt/managers/`)."""
 _STOPPED = (
     Signal("engine.stopped", "Shutting down", r"^(?:INFO: +)?Shutting down(?: FastAPI HTTP server\.)?$", OUTPUT, "INFO:     Shutting down"),
@@ -145,18 +173,19 @@ def engine_process_died(case: Case) -> Iterator[Finding]:
         return
     for events in evidence.grouped(case.of(DIED[0].kind), lambda e: e.source).values():
         asked = [e for e in case.of(_STOPPED[0].kind) if e.source is events[0].source]
-        if not any(e.line < events[0].line for e in asked):
+        has_cause = not any(e["code"] for e in events) and cause_above(case, events[-1])
+        if not has_cause and not any(e.line < events[0].line for e in asked):
             yield _finding(case, events)
 
 
 def _has_own_error(case: Case) -> bool:
     """Whether an output shows an exception that does not only refer to another process.
 
-    A cut-off traceback of a program that waits for Ray may be that of the engine's end.
+    A cut-off traceback shows none: it may be that of the engine's end.
     """
     found = [parse(e.message) for e in case.of(*TRACEBACKS)]
     found += [exception_at_end(each) for each in case.endings.values()]
-    raised = [each for each in found if each and (each.type or not each.is_waiting)]
+    raised = [each for each in found if each and each.type]
     return any(not each.is_elsewhere and not _is_report(str(each)) for each in raised)
 
 
@@ -192,7 +221,8 @@ def _who(event: Event) -> str:
     pid = f" (pid {event['child']})" if event["child"] else ""
     if event["engine"]:
         kind = "worker" if event["engine"] == "Worker" else "engine"
-        return f"The {kind} process {event['name']}{pid} of vLLM"
+        name = f" {event['name']}" if event["name"] else ""
+        return f"{'The' if name else 'A' if kind == 'worker' else 'An'} {kind} process{name}{pid} of vLLM"
     if event["rank"]:
         return f"The scheduler of rank {event['rank']} of SGLang"
     if event["name"] or pid:
@@ -309,6 +339,20 @@ EXAMPLES: tuple[Example, ...] = (
         'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    ray.get(server.run.remote())\n'
         '  File "/venv/lib/python3.12/site-packages/ray/_private/worker.py", line 2968, in get\n    values = worker.get_objects(\n',
         says=("The engine process EngineCore_DP0 of vLLM ended",),
+    ),
+    *(
+        console(
+            f"only the message of another process is left: {signal.find}",
+            f"ERROR 11-21 07:34:14 [core.py:515] {_FRAMES.replace(chr(10), chr(10) + 'ERROR 11-21 07:34:14 [core.py:515] ')}{signal.sample}\n"
+            f"Process EngineCore_0:\n{_FRAMES}",
+            says=("process of vLLM ended",),
+        )
+        for signal in DIED[-4:]
+    ),
+    console(
+        "only the message of another process is left, below that process's own exception",
+        f"ERROR 11-21 07:34:13 [multiproc_executor.py:515] {_RAISED}{_FRAMES}{DIED[-4].sample}\n",
+        roots=("job-failed",),
     ),
     console(
         "the server is stopped with Ctrl-C, and its engine with it",

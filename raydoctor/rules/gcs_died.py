@@ -58,8 +58,10 @@ from raydoctor.rules.shared.cluster import (
 from raydoctor.rules.shared.crash import (
     CHECK,
     CRASH_SIGNALS,
+    LOG_FRAME,
     NATIVE_FRAMES,
     NATIVE_STACK,
+    fatal_ends,
     of_daemons,
 )
 from raydoctor.rules.shared.live import daemons as live
@@ -83,6 +85,7 @@ from raydoctor.rules.shared.live.daemons import Missing
         DAEMON_CRASH,
         *CRASH_SIGNALS,
         CHECK,
+        LOG_FRAME,
         NATIVE_STACK,
         *NATIVE_FRAMES,
         *REDIS_FAILED,
@@ -198,7 +201,12 @@ def _ended_at(case: Case, end: _GcsEnd, chain: Sequence[Link]) -> float | None:
 def _crash_records(case: Case) -> list[Event]:
     """A failed check, a crash report or another fatal record of the GCS itself."""
     known = [e for e in case.of("ray.check_failed", "daemon.crash") if is_of_gcs(e)]
-    return known or fatal_records(case, GCS) or of_daemons(case, "gcs_server")
+    return (
+        known
+        or fatal_records(case, GCS)
+        or of_daemons(case, "gcs_server")
+        or [e for e in fatal_ends(case) if is_of_gcs(e)]
+    )
 
 
 def _died_at(case: Case, end: _GcsEnd) -> float | None:

@@ -60,25 +60,25 @@ _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
 
 TASK_LOST_NODE = (
     Signal("node.lost_task", "Task failed because the node it was running on is dead or unavailable.",
-           r"Task failed because the node it was running on is dead or unavailable\. Node IP: (?P<ip>\S+), node ID: (?P<node>[0-9a-f]{56})",
+           r"Task failed because the node it was running on is dead or unavailable\. Node IP: (?P<ip>\S+), node ID: (?P<node>[0-9a-f]{8,56})",
            DRIVER, f"Task failed because the node it was running on is dead or unavailable. Node IP: 10.0.0.3, node ID: {_N}."),
     Signal("node.lost_task", "where this task was running) was dead or unavailable.",
            r"Task failed due to the node \(where this task was running\) was dead or unavailable\.\s+The node IP: (?P<ip>\S+), "
-           r"node ID: (?P<node>[0-9a-f]{56})", DRIVER,
+           r"node ID: (?P<node>[0-9a-f]{8,56})", DRIVER,
            f"Task failed due to the node (where this task was running) was dead or unavailable.\n\nThe node IP: 10.0.0.3, node ID: {_N}",
            extent="record"),
     Signal("node.lost_task", "Task failed due to the node dying.",
-           r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]{1,100}), node ID: (?P<node>[0-9a-f]{56})\) where this task",
+           r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]{1,100}), node ID: (?P<node>[0-9a-f]{8,56})\) where this task",
            DRIVER, f"Task failed due to the node dying.\n\nThe node (IP: 10.0.0.3, node ID: {_N}) where this task was running crashed",
            extent="record"),
     Signal("node.lost_attempt", " failed with error NODE_DIED ",
            r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error NODE_DIED .{0,2000}?The node \(IP: (?P<ip>[^,]{1,100}), "
-           r"node ID: (?P<node>[0-9a-f]{56})\) where this task", CORE,
+           r"node ID: (?P<node>[0-9a-f]{8,56})\) where this task", CORE,
            f"Task attempt {'c8' * 24} failed with error NODE_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
            "Socket closed, error info error_message: \"Task failed due to the node dying.\\n\\nThe node (IP: 10.0.0.3, node ID: "
            f"{_N}) where this task was running crashed unexpectedly.", fold=("node",)),
     Signal("node.lost_actor", "because its node has died. Node Id: ",
-           r"The actor (?:is dead|died) because its node has died\. Node Id: (?P<node>[0-9a-f]{56})(?:\s+the actor's node was (?P<how>[^:\n]+))?",
+           r"The actor (?:is dead|died) because its node has died\. Node Id: (?P<node>[0-9a-f]{8,56})(?:\s+the actor's node was (?P<how>[^:\n]+))?",
            DRIVER, f"The actor died because its node has died. Node Id: {_N}", extent="record"),
 )  # fmt: skip
 

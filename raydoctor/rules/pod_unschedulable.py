@@ -73,13 +73,14 @@ _VOLUME = pattern(
 )
 _FORBIDDEN = Signal(
     "kube.pod_forbidden",
-    " is forbidden: ",
-    r"\bpods \\?\"(?P<pod>[\w.-]{1,253}?)\\?\" is forbidden: (?P<why>(?:exceeded quota: (?P<quota>[\w.-]{1,253})(?:, |,?$)|failed quota: "
+    " is forbidden:",
+    r"\bpods \\?\"(?P<pod>[\w.-]{1,253}?)\\?\" is forbidden:\s{1,40}(?P<why>(?:exceeded quota: (?P<quota>[\w.-]{1,253})(?:,?\s|,?$)|failed quota: "
     r"|(?:minimum|maximum) \S{1,60} usage per |violates PodSecurity |unable to validate against any security context constraint"
     r"|error looking up service account )[^\n\"}]{0,600})",
     DRIVER,
     'ERROR\tcontroller.raycluster\tReconciler error\t{"error": "pods \\"train-head-x1\\" is forbidden: exceeded quota: team, requested: '
     'limits.cpu=8, used: limits.cpu=28, limited: limits.cpu=32"}',
+    extent="record",
     symptom=True,
     fold=("pod",),
 )

@@ -42,10 +42,18 @@ from raydoctor.rules.shared.cluster import (
     GCS_LOST_CHECK,
     is_fatal,
     is_of_gcs,
+    is_of_raylet,
     is_of_redis_client,
     spelled,
 )
-from raydoctor.rules.shared.crash import CHECK, NATIVE_STACK, checks_of_processes
+from raydoctor.rules.shared.crash import (
+    CHECK,
+    LOG_FRAME,
+    NATIVE_STACK,
+    checks_of_processes,
+    fatal_ends,
+    is_of_old_ray,
+)
 
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
@@ -64,7 +72,7 @@ _OF_OTHERS = (
     explains=("daemon", "process", "worker"),
     caused_by=("gcs", "node", "raylet"),
     daemons_record=True,
-    looks_for=(CHECK, NATIVE_STACK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
+    looks_for=(CHECK, LOG_FRAME, NATIVE_STACK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
@@ -91,8 +99,8 @@ _CLOSED = ("Broken pipe", "Connection reset by peer", "End of file")
 
 
 def _is_of_daemon(event: Event) -> bool:
-    """Whether `gcs-died` or `redis-unreachable` reports the check."""
-    return is_of_gcs(event) or is_of_redis_client(event)
+    """Whether `gcs-died`, `raylet-died` or `redis-unreachable` reports the check."""
+    return is_of_gcs(event) or is_of_raylet(event) or is_of_redis_client(event)
 
 
 def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
@@ -111,13 +119,18 @@ def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
 
 
 def _expression(event: Event) -> str:
-    return " ".join(event["expression"].split())
+    return " ".join((event["expression"] or event.message.partition("\n")[0]).split())
 
 
 def _last_words(case: Case) -> list[Event]:
     """Failed checks that ended a process: level `C`, or in a paste without headers the stack below."""
     above_stacks = checks_of_processes(case)
-    return [e for e in case.of(CHECK.kind) if is_fatal(e) or id(e) in above_stacks]
+    checks = [
+        e
+        for e in case.of(CHECK.kind)
+        if is_fatal(e) or id(e) in above_stacks or is_of_old_ray(case, e)
+    ]
+    return [*checks, *(e for e in fatal_ends(case) if not is_of_raylet(e))]
 
 
 def _reports(case: Case, expression: str) -> list[Event]:

@@ -140,6 +140,13 @@ _NO_BACKEND = Signal(
     "of the cluster for the relevant logs.", symptom=True,
 )  # fmt: skip
 """As the client prints it below `Initialization failure from server:` (`util/client/server/proxier.py`, 2.9 to 2.60)."""
+_NO_SPECIFIC = Signal(
+    "client.no_server", "Starting up Server Failed! Check ",
+    r"^RuntimeError: Starting up Server Failed! Check `(?P<file>ray_client_server_\[port\]\.err)`",
+    (*DRIVER, "client-server"),
+    "RuntimeError: Starting up Server Failed! Check `ray_client_server_[port].err` on the cluster.", symptom=True,
+)  # fmt: skip
+"""The same in 1.5 to 1.8."""
 _NOT_STARTED = Signal(
     "client.not_started", "erver startup failed for client: ",
     r"^(?:SpecificServer|Server) startup failed for client: (?P<client>\w{8,64})\b", (*DRIVER, "client-server"),
@@ -170,7 +177,7 @@ _SERVER = Signal(
     rank=14,
     explains=("client", "program"),
     caused_by=("gcs", "job", "process"),
-    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, *_SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _NOT_STARTED, _ENVIRONMENT, _REJECTED, _SERVER),
+    looks_for=(_LOST, *_GAVE_UP, _FORGOTTEN, *_SHUT_DOWN, *_NO_CONNECTION, _RETRIED, _ADDRESS, _NO_SERVER, _NO_BACKEND, _NO_SPECIFIC, _NOT_STARTED, _ENVIRONMENT, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or could not connect."""

@@ -62,6 +62,7 @@ from raydoctor.rules.shared.cluster import (
     CRASH_FRAMES,
     DAEMON_CRASH,
     FAULT_TOLERANCE_DOC,
+    GCS_LOST,
     MARKED_DEAD,
     MARKED_DEAD_OLD,
     RAYLET_ERROR,
@@ -75,6 +76,8 @@ from raydoctor.rules.shared.cluster import (
     echoed_checks,
     fatal_reason,
     is_drivers,
+    is_of_gcs,
+    is_of_raylet,
     last_words,
     lost_driver_errors,
     lost_jobs,
@@ -84,8 +87,10 @@ from raydoctor.rules.shared.connect import NODE_NOT_STARTED
 from raydoctor.rules.shared.crash import (
     CHECK,
     CRASH_SIGNALS,
+    LOG_FRAME,
     NATIVE_FRAMES,
     NATIVE_STACK,
+    fatal_ends,
     of_daemons,
 )
 from raydoctor.rules.shared.kernel import journal_span
@@ -112,7 +117,7 @@ _RAYLET_LOG = Gap(
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, RAYLET_TERMINATED_UNSENT, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
-        *CRASH_SIGNALS, CHECK, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
+        *CRASH_SIGNALS, CHECK, LOG_FRAME, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -129,6 +134,9 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     for events in checks.values():
         yield _from_check(case, events)
     printed = [] if case.of("raylet.started", "node.dead") else of_daemons(case, "raylet")
+    if not (dead or checks):
+        ends = (e for e in fatal_ends(case) if is_of_raylet(e) and not is_of_gcs(e))
+        printed += [e for e in ends if GCS_LOST.find not in e.message]
     words = evidence.grouped([*last_words(case), *printed], lambda e: (e["ip"], _reason(e)))
     for events in words.values():
         yield _from_words(case, events)

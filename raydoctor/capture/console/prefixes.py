@@ -37,7 +37,7 @@ _RAYS = pattern(
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+\s+(?:\d{1,10} ){1,2}[\w./-]+:\d+\] "
 )
 """Headers that Ray's processes write."""
-_DAEMON = r"(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
+_DAEMON = r"(?:pid=)?(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()\n]{0,100})?"
 NAMED = r"(?:[^()\n]{0,300}\([^()\n]{0,300}(?:\([^()\n]{0,300}\)[^()\n]{0,300}){0,20}\)){0,20}[^()\n]{0,300}"
 """Text in parentheses, with two more levels: `MapWorker(ReadParquet->Map(f)->MapBatches(g)) pid=12`."""
 _PARENTHESES = pattern(rf"\((?P<who>{NAMED})\)(?P<gap>[ \t]?)")

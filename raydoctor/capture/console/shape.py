@@ -32,6 +32,10 @@ _NESTED = 4
 """Times that codes are removed: removing one can join the halves of another."""
 _BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
 """A colour code without its escape character: `[33m(raylet)[0m`."""
+_LEADING = pattern(
+    r"(?:\[\d{1,2}m){1,3}(?=\((?:[^()\n]{0,300} )?(?:pid=\d|(?:pid=)?(?:raylet|gcs_server|autoscaler)[ ,)]))"
+)
+"""Such codes in front of a process's name: the selection of a person may begin within the code, and end before the reset."""
 _RESETS = ("[0m", "[39m", "[22m", "[0;0m")
 """Without one of these and another code in the line, `[5m` is a program's text."""
 _CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -200,6 +204,8 @@ def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
     if text.isprintable() and "[" not in text:
         return text
+    if text.startswith("[") and (code := _LEADING.match(text)):
+        text = text[code.end() :]
     if text.startswith("0[") and "m0[" in text:
         text = _ZERO.sub("\x1b", text)
     # What is removed may have separated the parts of another code.
@@ -227,6 +233,8 @@ def is_simple(raw: str) -> bool:
     if not (raw.isprintable() or raw.replace("\t", "").isprintable()):
         return False
     if "[" in raw:
+        if raw[0] == "[" and _LEADING.match(raw):
+            return False
         if "m" in raw and ("0m" in raw or "[39m" in raw or "[22m" in raw):
             return False
         for end in _ENDS_OF_WRITTEN:

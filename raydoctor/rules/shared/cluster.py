@@ -241,6 +241,19 @@ def is_of_gcs(event: Event) -> bool:
     )
 
 
+_RAYLETS_FILES = ("plasma/malloc.cc:", " malloc.cc:", "dlmalloc.cc:", "node_manager.cc:", "worker_pool.cc:")
+
+
+def is_of_raylet(event: Event) -> bool:
+    """Whether a raylet wrote the record: workers that start share `raylet.err`, whose end a driver echoes."""
+    head = event.text[:200]
+    return (
+        event.source.role in RAYLET
+        or "] (raylet) " in head
+        or (event["who"] == "raylet" and (head.startswith("(pid=") or any(name in head for name in _RAYLETS_FILES)))
+    )
+
+
 def is_of_redis_client(event: Event) -> bool:
     """Whether a record comes from the client of Redis, which the GCS, `ray start` and drivers of old versions use."""
     return "redis_context.cc:" in event.text[:200] or "redis_client.cc:" in event.text[:200]

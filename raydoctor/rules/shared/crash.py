@@ -22,6 +22,7 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
+from raydoctor.rules.shared.cluster import is_fatal
 from raydoctor.rules.shared.traceback import TracebackFrame
 
 _CORE = ("core-worker", "core-driver", "core-io")
@@ -53,7 +54,7 @@ DAEMON_FRAMES = tuple(
     Signal(
         "crash.daemon_frame",
         words,
-        rf"^ *@ +0x[0-9a-f]+ +\S+ +(?P<frame>{words}{rest})",
+        rf"^ *@ +0x[0-9a-f]+ +(?:\S+ +)?(?P<frame>{words}{rest})",
         DRIVER,
         sample,
     )
@@ -76,6 +77,14 @@ DAEMON_FRAMES = tuple(
     )
 )
 """Frames that only a raylet or the GCS has: workers share neither these classes nor their namespaces."""
+LOG_FRAME = Signal(
+    "crash.log_frame",
+    "ray::RayLog::~RayLog()",
+    r"^ *@ +0x[0-9a-f]+ +(?:\S+ +)?ray::RayLog::~RayLog\(\)",
+    ("raylet-echo", "gcs-echo", "worker-echo", *DRIVER),
+    "    @     0x56142bb700d9  ray::RayLog::~RayLog()",
+)
+"""Below the last record of a process of Ray up to 1.1, whose header is glog's."""
 CHECK = Signal(
     "worker.check_failed",
     "Check failed: ",
@@ -474,6 +483,36 @@ def of_daemons(case: Case, binary: Literal["raylet", "gcs_server"]) -> list[Even
         elif frame["binary"]:
             found[id(frame)] = frame
     return list(found.values())
+
+
+_LOGS_STACK = 12
+"""Lines from glog's record down to the frame of Ray's own logger."""
+
+
+def is_of_old_ray(case: Case, event: Event) -> bool:
+    """Whether glog's fatal record is Ray's own: the frame of Ray's logger is below it."""
+    return (
+        event.level == "C"
+        and event.source.is_excerpt
+        and any(
+            frame.source is event.source and 0 < frame.line - event.line <= _LOGS_STACK
+            for frame in case.of(LOG_FRAME.kind)
+        )
+    )
+
+
+def fatal_ends(case: Case) -> list[Event]:
+    """Last records of Ray's processes in excerpts, in words that no signal knows."""
+    critical = [
+        e
+        for e in case.of("log.critical")
+        if e.source.is_excerpt and (is_fatal(e) or is_of_old_ray(case, e))
+    ]
+    if not critical:
+        return []
+    known = {(e.source, e.line) for e in case.events if not e.kind.startswith("log.")}
+    left = {(e.source, e.line): e for e in critical if (e.source, e.line) not in known}
+    return [e for e in left.values() if not case.torn_down(e)]
 
 
 def checks_of_processes(case: Case) -> set[int]:

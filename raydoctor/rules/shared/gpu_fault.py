@@ -141,8 +141,8 @@ ROCM = Signal(
 """AMD's runtime (`runtime.cpp` of ROCR) prints it and aborts the process."""
 LOGGED = Signal(
     "gpu.logged",
-    ": CUDA error: ",
-    rf": CUDA error: (?P<what>{_TEXTS})",
+    "CUDA error: ",
+    rf"(?:: |')CUDA error: (?P<what>{_TEXTS})",
     OUTPUT,
     "Failed to pickle inputs of failed execution: CUDA error: an illegal memory access was encountered",
     fold=("what",),
