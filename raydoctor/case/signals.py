@@ -390,8 +390,15 @@ TRACEBACKS = (TRACEBACK.kind, "log.echoed_traceback")
 HYDRA = "Error executing job with overrides: "
 """Above the uncaught exception of a program that hydra starts; hydra leaves out its own frames."""
 ELSEWHERE = (
-    *("See root cause above.", "See stack trace for root cause.", "See stack trace for the root cause."),
-    *("See stack trace (above) for the root cause.", "Inspect the stacktrace to find the original error"),
+    *(
+        "See root cause above.",
+        "See stack trace for root cause.",
+        "See stack trace for the root cause.",
+    ),
+    *(
+        "See stack trace (above) for the root cause.",
+        "Inspect the stacktrace to find the original error",
+    ),
     "See stack trace above for the actual cause.",
     "please check the stack trace above for the root cause",
     *("Please see the error messages above.", " scheduler died during initialization (exit code: "),

@@ -1,7 +1,8 @@
 """A driver ended suddenly, together with the Ray cluster that it may have started; no log records why.
 
 ## What you see
-The program's output breaks off, perhaps followed by the shell's `Killed`. On a cluster of its own, the logs of the
+The program's output breaks off, perhaps followed by the shell's `Killed`. pytest-xdist prints `[gw1] node down: Not
+properly terminated` for a process of its own that ended this way. On a cluster of its own, the logs of the
 raylet and the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the
 local raylet failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records
 the exit of the driver as `SYSTEM_ERROR`.
@@ -58,6 +59,7 @@ from raydoctor.case.signals import (
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, jobs, kernel
 from raydoctor.rules.shared.connect import STARTED_LOCAL
@@ -74,6 +76,17 @@ _KILLED = (
     ),
 )  # fmt: skip
 """A shell's line for a program that SIGKILL ended, and that of `kubectl exec`."""
+_XDIST = (
+    Signal(
+        "xdist.down", "node down: Not properly terminated", r"^(?:\[(?P<worker>gw\d{1,4})\] )?node down: Not properly terminated", DRIVER,
+        "[gw1] node down: Not properly terminated",
+    ),
+    Signal(
+        "xdist.crashed", " crashed while running ", r"^(?:E {1,8})?worker '(?P<worker>gw\d{1,4})' crashed while running '(?P<test>[^'\n]{1,300})'", DRIVER,
+        "worker 'gw1' crashed while running 'tests/test_etl.py::test_load'",
+    ),
+)  # fmt: skip
+"""pytest-xdist (`dsession.py`, 1.x to 3.x), whose worker processes are the drivers of the tests."""
 
 
 @rule(
@@ -83,7 +96,7 @@ _KILLED = (
     explains=("gcs", "job", "node", "process", "raylet", "worker"),
     caused_by=("daemon", "host", "node"),
     looks_for=(
-        *jobs.SIGNALS, *OWNER_GONE_KILLED, WORKER_DISCONNECTED, WORKER_EXIT, *_KILLED, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
+        *jobs.SIGNALS, *OWNER_GONE_KILLED, WORKER_DISCONNECTED, WORKER_EXIT, *_KILLED, *_XDIST, STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
     ),
 )  # fmt: skip
 def driver_vanished(case: Case) -> Iterator[Finding]:
@@ -104,6 +117,39 @@ def driver_vanished(case: Case) -> Iterator[Finding]:
             yield _left_alone(case, exit_, job)
     if evidence.is_console(case) and not case.exits:
         yield from _killed(case)
+        yield from _of_tests(case)
+
+
+def _of_tests(case: Case) -> Iterator[Finding]:
+    """A worker process of pytest-xdist that ended suddenly, with the cluster that a test had started in it."""
+    events = [e for e in case.of(*(signal.kind for signal in _XDIST)) if not e["who"]]
+    if not events or any(
+        "Fatal Python error: " in e.text or "*** SIG" in e.text for e in case.events
+    ):
+        return
+    workers = list(dict.fromkeys(e["worker"] for e in events if e["worker"]))
+    test = next((e["test"] for e in events if e["test"]), "")
+    during = f" while it ran {cut(test, 120)}" if test else ""
+    name = f"The worker process {evidence.join_names(workers)}" if workers else "A worker process"
+    yield Finding(
+        f"{name} of pytest-xdist ended suddenly{during}: the output does not show why",
+        (Link(events[0], "pytest-xdist lost the connection to the process, which may be the driver of a Ray cluster"),),
+        explains=(Entity("job", f"xdist {events[0].source.path}"),),
+        count=max(1, len(workers)),
+        severity="error",
+        remedies=(
+            Remedy(
+                "Run the test alone and in pytest's own process, which shows a crash or an exit",
+                (
+                    "python -X faulthandler -m pytest -p no:xdist -x   # with the name of the test",
+                    "sudo dmesg -T | grep -i 'killed process'   # whether the kernel's OOM killer ended it",
+                ),
+                finds_cause=True,
+            ),
+        ),
+        covers=tuple(events),
+        gaps=() if "kernel" in case.roles else (_kernel_gap(None),),
+    )  # fmt: skip
 
 
 def _is_of_client(case: Case) -> bool:
@@ -335,6 +381,16 @@ def _alone(how: str, *, is_busy: bool = False, stopped: bool = False) -> dict[st
 
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a process of pytest-xdist, the driver of the tests, ends suddenly",
+        f"{_XDIST[0].sample}\n[gw1] [ 89%] FAILED tests/test_etl.py::test_load \nreplacing crashed worker gw1\n{_XDIST[1].sample}\n",
+        says=("The worker process gw1 of pytest-xdist ended suddenly", "test_load", "faulthandler"),
+        severity="error",
+    ),
+    console(
+        "a node of another program is down",
+        "[db1] node down: Not properly started\n(watch pid=12) [gw1] node down: Not properly terminated\nloss 0.1\n",
+    ),
     Example(
         "the driver's output breaks off, and the logs of the raylet and the GCS stop",
         {**_FILES, "driver.log": _STARTED},

@@ -61,6 +61,7 @@ from raydoctor.rules.shared.crash import (
     LOG_FRAME,
     NATIVE_FRAMES,
     NATIVE_STACK,
+    OLD_FATAL,
     fatal_ends,
     of_daemons,
 )
@@ -86,6 +87,7 @@ from raydoctor.rules.shared.live.daemons import Missing
         *CRASH_SIGNALS,
         CHECK,
         LOG_FRAME,
+        OLD_FATAL,
         NATIVE_STACK,
         *NATIVE_FRAMES,
         *REDIS_FAILED,

@@ -22,7 +22,8 @@ GCS was paused (no CPU left on the head, swapping, a paused machine) or answered
 
 A driver that never reached the GCS often has a wrong address. An address of `:6379` has no host: the shell variable
 that should have held it was empty. The GCS listens on port 6379; 8265 is the port of the dashboard, and 10001 that of
-Ray Client. If the program gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`,
+Ray Client. If TLS is on for one side only, or a certificate does not contain the address, gRPC prints `Handshake failed
+with fatal error SSL_ERROR_SSL: …WRONG_VERSION_NUMBER` or `No match found for server name: 127.0.0.1`. If the program gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`,
 and may find a cluster that has ended. Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Confirm
@@ -56,6 +57,7 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import (
     CORE,
     DRIVER,
+    GCS,
     JOB_FINISHED,
     JOB_STARTED,
     NODE_DEAD,
@@ -68,6 +70,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import (
@@ -270,6 +273,43 @@ _NO_REPLY = "Timed out while waiting for GCS to become available"
 _NO_ACCESSOR = "Failed to connect to GCS. Please check if the GCS server is running"
 """The state API in a driver (`_private/state.py`)."""
 
+_TLS = (
+    Signal(
+        "gcs.tls", "Handshake failed with ",
+        r"(?:^|\] ?|: )Handshake failed with (?:fatal )?error (?P<why>SSL_ERROR_SSL[^\n]{0,300})", (*DRIVER, *GCS, *RAYLET, *CORE),
+        "E0217 05:57:22.475672451      20 ssl_transport_security.cc:1506] Handshake failed with fatal error SSL_ERROR_SSL: "
+        "error:100000f7:SSL routines:OPENSSL_internal:WRONG_VERSION_NUMBER.",
+        with_header=True,
+    ),
+    Signal(
+        "gcs.tls", "No match found for server name: ",
+        r"No match found for server name: (?P<name>[\w.:-]{1,253}?)\.?$", (*DRIVER, *GCS, *RAYLET, *CORE),
+        "E0901 00:56:32.714599637    3179 ssl_transport_security.cc:1910] No match found for server name: 127.0.0.1.",
+    ),
+    Signal(
+        "gcs.tls", "is not in peer certificate", r"Peer name (?P<name>[\w.:-]{1,253}) is not in peer certificate", DRIVER,
+        "RpcError: failed to connect to all addresses; last error: UNKNOWN: Peer name 10.0.0.9 is not in peer certificate",
+    ),
+    Signal(
+        "gcs.tls", "Ssl handshake failed", r"\bSsl handshake failed(?:: (?P<why>SSL_ERROR_SSL[^\n]{0,300}))?", DRIVER,
+        "RpcError: failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.9:6379: Ssl handshake failed: SSL_ERROR_SSL: "
+        "error:1000007d:SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED",
+    ),
+)  # fmt: skip
+"""gRPC's own lines (`ssl_transport_security.cc`, 1.37 to 1.70) and its words within an error: other clients print them as well."""
+_NOT_SENT = Signal(
+    "gcs.not_sent", "Failed to send request to gcs",
+    r"\bFailed to send request to gcs, reconnecting\.", (*DRIVER, "monitor", "dashboard"),
+    "Failed to send request to gcs, reconnecting. Error <_InactiveRpcError of RPC that terminated with:",
+)  # fmt: skip
+"""`_private/gcs_utils.py`, 1.11 to 2.3."""
+_NO_GCS = Signal(
+    "gcs.daemon_no_answer", NO_ANSWER.find, NO_ANSWER.pattern, (*GCS, *RAYLET, *CORE), NO_ANSWER.sample, fold=NO_ANSWER.fold,
+)  # fmt: skip
+"""The same in a log of a daemon, and of the GCS itself, which connects to its own port."""
+_NOT_TLS = pattern(r"WRONG_VERSION_NUMBER|HTTP_REQUEST|UNEXPECTED_MESSAGE")
+_TLS_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#tls-authentication"
+
 _AROUND = 60.0
 """Seconds before and after the loss in which other daemons' errors belong to it."""
 
@@ -286,6 +326,7 @@ _AROUND = 60.0
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
         *(*_GAVE_UP, *_NOT_STARTED, _NO_VALUE),
         *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
+        *(*_TLS, _NOT_SENT, _NO_GCS),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
@@ -297,8 +338,9 @@ def gcs_unreachable(case: Case) -> Iterator[Finding]:
     away = [e for e in case.of(AWAY[0].kind) if not case.torn_down(e)]
     if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
         yield _interrupted(case, away)
-    yield from _never(case)
-    if not (lost or away):
+    refusals = list(_without_tls(case))
+    yield from refusals or _never(case)
+    if not (lost or away or refusals):
         yield from _refused(case)
         yield from _head_not_started(case)
     yield from _without_nodes(case)
@@ -458,6 +500,55 @@ def _never(case: Case) -> Iterator[Finding]:
         if event.level and event.source.is_excerpt and _only_first(case, event):
             no_answer = _no_answer(case, event["host"], event["port"], [event])
             yield replace(no_answer, severity="warning")
+
+
+def _without_tls(case: Case) -> Iterator[Finding]:
+    """A connection to the GCS that fails because only one side uses TLS, or because a certificate is not valid."""
+    asked = case.of(
+        *(NO_ANSWER.kind, NO_CLUSTER_ID.kind, _NO_GCS.kind, _NOT_SENT.kind, _UNANSWERED.kind),
+        *(_RPC_ERROR.kind, _GAVE_UP[0].kind, GCS_LOST.kind),
+    )
+    asked += [e for e in case.of(RAY_EXCEPTION.kind) if e["type"] in ("RpcError", "RaySystemError")]
+    sources = {e.source.path for e in asked}
+    events = [e for e in case.of(_TLS[0].kind) if e.source.path in sources]
+    answered = [
+        e
+        for e in case.of(CONNECTED.kind, STARTED_LOCAL.kind)
+        if events and e.source is events[-1].source and e.line > events[-1].line
+    ]
+    if not events or answered:
+        return
+    name = next((e["name"] for e in events if e["name"]), "")
+    said = next((e["why"] for e in events if e["why"]), "")
+    if name:
+        why = f"the certificate of the server does not contain {name}"
+    elif _NOT_TLS.search(said):
+        why = "only one of the two sides uses TLS"
+    else:
+        why = f"the TLS handshake fails{f' ({cut(clause(said), 120)})' if said else ''}"
+    yield Finding(
+        f"A process of Ray could not connect to the GCS: {why}",
+        (Link(events[0], "gRPC refuses the connection"), Link(asked[0], "a process of Ray does not reach the GCS")),
+        explains=(Entity("gcs-away", "tls"),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Set the four variables of TLS alike for ray start on every node, and for every driver and client",
+                ("env | grep -e RAY_USE_TLS -e RAY_TLS   # RAY_USE_TLS=1, RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY, RAY_TLS_CA_CERT",),
+                doc=_TLS_DOC,
+            ),
+            Remedy(
+                "Issue the certificate of each node for every address by which Ray calls it: its own IP address, its name and 127.0.0.1",
+                ("openssl x509 -in $RAY_TLS_SERVER_CERT -noout -ext subjectAltName -enddate",),
+                doc=_TLS_DOC,
+            ),
+        ),
+        covers=(*events, *asked, *(e for e in case.of("log.error", "log.failure") if e.source.path in sources and _is_grpcs(e))),
+    )  # fmt: skip
+
+
+def _is_grpcs(event: Event) -> bool:
+    return "ssl_transport_security.cc" in event.text or "connect to GCS at" in event.text
 
 
 def _only_first(case: Case, event: Event) -> bool:
@@ -849,6 +940,27 @@ _OF_THREAD = (
     "ray.exceptions.RpcError: recvmsg:Connection reset by peer\n"
 )
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "only one side uses TLS",
+        f"2026-11-21 05:57:20,001\tINFO monitor.py:206 -- Monitor: Started\n{_TLS[0].sample}\n"
+        f"2026-11-21 05:57:22,480\tERROR gcs_utils.py:137 -- {_NOT_SENT.sample}\n",
+        says=("only one of the two sides uses TLS", "RAY_USE_TLS"),
+    ),
+    console(
+        "the GCS's own certificate lacks the loopback address",
+        f"{_TLS[1].sample}\n[2026-11-21 00:56:37,713 E 3141 3141] (gcs_server) gcs_rpc_client.h:203: {NO_ANSWER.sample}\n{_TLS[1].sample}\n",
+        says=("does not contain 127.0.0.1", "subjectAltName"),
+    ),
+    console(
+        "the driver's error contains the reason",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    ray.init()\n'
+        f"ray.exceptions.{_TLS[3].sample}\n",
+        says=("CERTIFICATE_VERIFY_FAILED",),
+    ),
+    console(
+        "a program's own client of another server has trouble with TLS",
+        f"{_TLS[0].sample}\n{_TLS[1].sample}\nloss 0.1\n",
+    ),
     console(
         "`ray.init` gives up, and the exception names the address",
         f"{_CONNECTING}{_RAISED}\nThe above exception was the direct cause of the following exception:\n\n{_FRAMES}{_GAVE_UP[0].sample}\n",

@@ -188,6 +188,13 @@ TOO_FEW = (
     ),
 )  # fmt: skip
 """Newer versions of vLLM add the numbers. If it has no placement group yet, they only warn, and then wait for the GPUs."""
+TOO_FEW_WRAPPED = Signal(
+    "gpu.too_few", "load failed: The number of",
+    r"\bload failed: The number of\s{1,40}required\s{1,40}\w{1,20}s\s{1,40}exceeds\s{1,40}the\s{1,40}total\s{1,40}number\s{1,40}of\s{1,40}available\s{1,40}"
+    r"\w{1,20}s\s{1,40}in\s{1,40}the\s{1,40}placement\s{1,40}group\.", OUTPUT,
+    "Step load failed: The number of required GPUs exceeds the total number of available GPUs in the placement group.", extent="record",
+)  # fmt: skip
+"""The same in the log of distilabel, which wraps it to the width of the terminal."""
 POOL = Signal(
     "gpu.pool", "cannot be satisfied in this ray cluster",
     LINE_START + r"ValueError: Resource pool (?P<pool>[\w.-]{1,100}): (?P<gpus>\d{1,9})\*(?P<nodes>\d{1,9})cannot be satisfied in this ray cluster", OUTPUT,
@@ -280,7 +287,7 @@ _GROUP = pattern(r"^\w+_group_(?:\d+_)?(?P<pg>[0-9a-f]{32,36})$")
     explains=("actor", "gpus", "process", "task-error", "worker"),
     caused_by=("waiting",),
     looks_for=(
-        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, POOL, *ONE_NODE, NOT_THERE, MANY, WAITS, *NO_NODE_TYPE, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
+        *INVISIBLE, ORDINAL, ASSERTED, BUSY, NODE_HAS_NONE, DRIVER_HAS_NONE, DRIVER_OUTSIDE, ENGINE_OUTSIDE, RENUMBERED, *TOO_FEW, TOO_FEW_WRAPPED, POOL, *ONE_NODE, NOT_THERE, MANY, WAITS, *NO_NODE_TYPE, GAVE_UP, *STARTED, *SIGNALS, WORKER_EXIT, WORKER_DIED,
     ),
 )  # fmt: skip
 def gpu_unavailable(case: Case) -> Iterator[Finding]:
@@ -835,6 +842,16 @@ _IN_GROUP = NODE_HAS_NONE.sample.replace("'CPU': 3.0", _GROUP_KEYS)
 _NO_GPUS = NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "")
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a step of distilabel cannot load its model, in a narrow terminal",
+        "[10/21/26 06:53:04] ERROR ['distilabel.pipeline'] Failed to local.py:302\nload step\n'rate_0': Step\n"
+        "load failed: The number of required\nGPUs exceeds the total number of\navailable GPUs in the placement group.\n",
+        says=("GPU",),
+    ),
+    console(
+        "a sentence about it",
+        "the load failed: The number of required GPUs exceeds what we own\nloss 0.1\n",
+    ),
     console(
         "SGLang's engine runs on a node outside its placement group",
         f'Traceback (most recent call last):\n  File "/app/serve.py", line 3, in <module>\n    main()\n{ENGINE_OUTSIDE.sample}\n',

@@ -1129,7 +1129,9 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     console(
         "the exception to which the server refers is not in the paste",
-        _prefixed(_SERVER, f"{_FRAMES}{_ELSEWHERE}"),
+        _prefixed(
+            _SERVER, f"{_FRAMES}RuntimeError: Server process terminated unexpectedly during startup"
+        ),
         says=("is not in this output", "worker-*.err"),
         severity="warning",
     ),

@@ -14,6 +14,10 @@ to create machines (`UnauthorizedOperation`). On vSphere, there may be no host w
 ends with `Failed to setup head node.` if the machine runs but a command on it fails, most often because your computer
 cannot log in by SSH.
 
+A launcher can fail before it asks for a machine. Ray's own prints `PANIC` and `!!! Boto3 error:` if AWS denies a
+request. `ray start`, `ray up` and other commands print `Usage: ray start [OPTIONS]` and `Error: Invalid value for …` if
+they refuse an option, often one that a template wrote. SkyPilot then reports `Failed to start ray on the head node`.
+
 ## Confirm
 - `ray status` on the head lists the failure under `Recent failures`.
 - The traceback after the line in `monitor.log`, or the provider's own console, shows the provider's error.
@@ -25,6 +29,7 @@ permissions (IAM role). Until that is done, use a smaller `max_workers` or small
 ## Not this when
 - no type fits at all (`no-node-type-fits`).
 - a later attempt succeeded (`Adding N node(s) of type …`).
+- another program, not Ray's launcher, was refused by the provider (`job-failed`).
 """
 
 from __future__ import annotations
@@ -35,10 +40,11 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, TRACEBACKS
-from raydoctor.cluster import autoscaler
+from raydoctor.cluster import autoscaler, hosts
+from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import cut
+from raydoctor.model.text import clause, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
@@ -86,6 +92,53 @@ _GAVE_UP = tuple(
     )
 )  # fmt: skip
 """AWS (`_private/aws/node_provider.py`, 1.0 to 2.60; and 0.8)."""
+_PANIC = Signal(
+    "autoscaler.panic", "PANIC ", r"(?:^|\s)PANIC (?:commands|config|utils?|scripts|providers|updater|command_runner|node_provider)\.py:\d{1,5} -- (?P<why>[^\n]{1,400})", DRIVER,
+    "2026-11-21 11:43:16,160 PANIC utils.py:102 -- Failed to fetch IAM instance profile data for ray-autoscaler-v1 from AWS.",
+)  # fmt: skip
+"""The launcher's last message (`cli_logger.py`, 1.0 to 2.60), as it is logged where the output is not a terminal."""
+_BOTO = Signal(
+    "autoscaler.boto", "Boto3 error:", r"(?:^|\s)!!! Boto3 error:$", DRIVER, "!!! Boto3 error:",
+)  # fmt: skip
+_AWS_SAID = Signal(
+    "autoscaler.aws_said", "An error occurred (",
+    r"(?:^|\s)(?P<why>An error occurred \(\w{1,100}\) when calling the \w{1,100} operation(?: \([^)\n]{1,60}\))?: [^\n]{1,400})", DRIVER,
+    "An error occurred (AccessDenied) when calling the GetInstanceProfile operation: not authorized",
+)  # fmt: skip
+"""Below `Boto3 error:`, which the launcher prints before it gives up (`_private/aws/utils.py`)."""
+_USAGE = Signal(
+    "cli.usage", "Usage: ray ", r"^\s{0,8}Usage: ray (?P<command>[a-z][a-z-]{1,30}(?: [a-z][a-z-]{1,30})?) \[OPTIONS\]", DRIVER,
+    "Usage: ray start [OPTIONS]",
+)  # fmt: skip
+_USAGE_ERRORS = tuple(
+    Signal("cli.usage_error", f"Error: {find}", rf"^\s{{0,8}}Error: (?P<why>{find}[^\n]{{1,300}})", DRIVER, f"Error: {sample}")
+    for find, sample in (
+        ("Invalid value for ", "Invalid value for '--num-cpus': '500m' is not a valid integer."),
+        ("No such option", "No such option: --num-cpu Did you mean --num-cpus?"),
+        ("No such command", "No such command 'strat'."),
+        ("Missing ", "Missing argument 'CLUSTER_CONFIG_FILE'."),
+        ("Got unexpected extra argument", "Got unexpected extra argument (head)"),
+        ("Option '--", "Option '--port' requires an argument."),
+        ("no such option", "no such option: --num-cpu"),
+    )
+)  # fmt: skip
+"""What click prints for a command line that it refuses."""
+_OF_USAGE = 6
+"""Lines from the usage down to the error."""
+_SKYPILOT = tuple(
+    Signal("launcher.skypilot", find, pattern_, DRIVER, sample)
+    for find, pattern_, sample in (
+        (
+            "Failed to start ray on the ", r"(?:^|: )Failed to start ray on the (?P<node>head|worker) nodes? \(exit code (?P<code>\d{1,3})\)",
+            "RuntimeError: Failed to start ray on the head node (exit code 1). Error: ",
+        ),
+        (
+            "Failed to set up SkyPilot runtime on cluster", r"(?:^|\s)Failed to set up SkyPilot runtime on cluster\b",
+            "E 10-09 17:42:55 provisioner.py:740] Failed to set up SkyPilot runtime on cluster.  View logs: sky api logs",
+        ),
+    )
+)  # fmt: skip
+"""SkyPilot's launcher (`sky/provision/instance_setup.py` and `provisioner.py`)."""
 _CREATES = frozenset({"create_node", "_create_node", "_launch_node", "_launch_node_inner"})
 """Functions of providers and of the launcher that start machines."""
 _LAUNCHER = pattern(
@@ -120,9 +173,11 @@ _ADVICE = (
     severity="error",
     rank=77,
     explains=("autoscaler", "program"),
+    caused_by=("daemon", "gcs", "host", "raylet"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
+        _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -147,8 +202,9 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
     for name, stuck in autoscaler.unjoined(case, "REQUESTED").items():
         if name not in by_type:
             yield _not_created(case, name, stuck)
-    yield from _without_head(case)
-    yield from _not_listed(case)
+    heads = [*_without_head(case), *_not_listed(case)]
+    refused = heads or list(_given_up(case)) or list(_wrong_options(case))
+    yield from refused or _of_skypilot(case)
 
 
 def _not_created(case: Case, name: str, events: list[Event]) -> Finding:
@@ -357,6 +413,101 @@ def _without_cards(case: Case, short: list[Event]) -> Finding:
     )  # fmt: skip
 
 
+def _given_up(case: Case) -> Iterator[Finding]:
+    """A launcher that ends with a message of its own: wrong credentials, permissions or configuration."""
+    panics = [e for e in case.of(_PANIC.kind) if not e["who"]]
+    boto = [e for e in case.of(_BOTO.kind) if not e["who"]]
+    if not (panics or boto):
+        return
+    first = (panics or boto)[0]
+    source = first.source
+    said = [
+        e for e in case.of(_AWS_SAID.kind) if e.source is source and boto and e.line > boto[0].line
+    ][:1]
+    why = (said or panics)[0]["why"] if said or panics else "AWS refused a request"
+    yield Finding(
+        f"Ray's cluster launcher ended: {cut(clause(why), _LONGEST)}",
+        (Link(first, "the launcher ends"), *(Link(e, "the answer of AWS") for e in said if e is not first)),
+        explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is source)),
+        remedies=tuple(_of_refusal(why)),
+        covers=(*panics, *boto, *said, *(e for e in case.of("log.error") if e.source is source)),
+    )  # fmt: skip
+
+
+def _of_refusal(why: str) -> Iterator[Remedy]:
+    if _CREDENTIALS.search(why):
+        yield Remedy(
+            "Give the account that runs the launcher this permission, or renew its credentials: on the head, that is the head's own IAM role",
+            ("aws sts get-caller-identity   # where the launcher runs",),
+            doc=autoscaler.AUTOSCALING_DOC,
+        )  # fmt: skip
+    yield Remedy(
+        "Correct what the message names in the cluster's configuration or in the command",
+        ("ray up cluster.yaml -vv   # prints each step",),
+        doc=autoscaler.AUTOSCALING_DOC,
+    )
+
+
+_CREDENTIALS = pattern(
+    r"denied|unauthori[sz]ed|not authorized|forbidden|expired|credential|token", re.IGNORECASE
+)
+
+
+def _wrong_options(case: Case) -> Iterator[Finding]:
+    """A command of Ray that refuses its command line: the node, cluster or job is never started."""
+    usages = case.of(_USAGE.kind)
+    for event in case.of(_USAGE_ERRORS[0].kind):
+        above = [
+            e for e in usages if e.source is event.source and 0 < event.line - e.line <= _OF_USAGE
+        ]
+        if not above or event["who"]:
+            continue
+        command = above[-1]["command"]
+        yield Finding(
+            f"ray {command} refused its options and did nothing: {cut(clause(event['why']), _LONGEST)}",
+            (Link(event, f"ray {command} ends with a usage error"),),
+            explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is event.source)),
+            remedies=(
+                Remedy(
+                    "Correct the option in the command, or in the template or launcher that writes it",
+                    (paste.shell("ray {command:id} --help", command=command.partition(" ")[0]),),
+                ),
+            ),
+            covers=(*above, event, *case.of(_SKYPILOT[0].kind), *(e for e in case.of("log.error") if e.source is event.source and e.line == event.line)),
+        )  # fmt: skip
+        return
+
+
+def _of_skypilot(case: Case) -> Iterator[Finding]:
+    """SkyPilot's launcher, which sets Ray up on its machines, and whose output shows no cause."""
+    events = [e for e in case.of(_SKYPILOT[0].kind) if not e["who"]]
+    if not events or evidence.goes_on(case, events[-1], is_line=True):
+        return
+    named = next((e for e in events if e["node"]), None)
+    what = (
+        f"start Ray on a {named['node']} node (exit code {named['code']})"
+        if named
+        else "set up its runtime on the cluster"
+    )
+    yield Finding(
+        f"SkyPilot could not {what}",
+        (Link(events[0], "SkyPilot's launcher gives up"),),
+        explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is events[0].source)),
+        caused_by=(Entity("gcs", "gcs"), Entity("daemon", "gcs_server"), Entity("raylet", "local"), hosts.entity("head")),
+        remedies=(
+            Remedy(
+                "Read the output of the command that failed, which SkyPilot keeps",
+                (
+                    "grep -n -e Error -e Traceback ~/sky_logs/sky-*/provision.log | tail   # of this launch",
+                    "tail -n 50 /tmp/ray_skypilot/session_latest/logs/raylet.out   # on the node",
+                ),
+                finds_cause=True,
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
+
+
 def _place(event: Event) -> tuple[float, int]:
     """Time, else the line: both events are from files of one role."""
     return (event.at or 0.0, event.line)
@@ -558,6 +709,49 @@ EXAMPLES: tuple[Example, ...] = (
         "    self._create_node(node_config, tags, count)\n",
         says=("the console cut off its reason",),
         severity="warning",
+    ),
+    console(
+        "AWS denies the head a request of the launcher",
+        f"{_PANIC.sample}\nError code: AccessDenied\n2026-11-21 11:43:16,161 ERR utils.py:104 -- {_BOTO.sample}\n"
+        f"2026-11-21 11:43:16,161 PANIC utils.py:106 -- {_AWS_SAID.sample}\n",
+        says=("GetInstanceProfile operation: not authorized", "aws sts get-caller-identity"),
+    ),
+    console(
+        "the launcher's configuration is wrong, in a terminal",
+        f"  {_BOTO.sample}\n  {_AWS_SAID.sample}\n  !!!\n",
+        says=("launcher ended: An error occurred (AccessDenied)",),
+    ),
+    console(
+        "a program asks AWS itself, and logs its own panic",
+        f"{_AWS_SAID.sample}\n2026-11-21 11:43:16,160 PANIC engine.py:102 -- too hot\nstep 2\n",
+    ),
+    *(
+        console(
+            f"a command of Ray refuses its command line: {signal.find}",
+            f"{_USAGE.sample}\nTry 'ray start --help' for help.\n\n{signal.sample}\n",
+            says=("ray start refused its options",),
+        )
+        for signal in _USAGE_ERRORS
+    ),
+    console(
+        "SkyPilot passes an option that ray start refuses",
+        f"{_SKYPILOT[0].sample}\n===== stdout ===== \n{_USAGE.sample}\nTry 'ray start --help' for help.\n\n{_USAGE_ERRORS[0].sample}\n",
+        says=("'--num-cpus': '500m'",),
+    ),
+    console(
+        "another program refuses its command line",
+        f"Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\n{_USAGE_ERRORS[0].sample}\n",
+        logs=QUIET_LOGS,
+    ),
+    console(
+        "SkyPilot could not set up its runtime",
+        f"{_SKYPILOT[1].sample}\n",
+        says=("SkyPilot could not set up its runtime", "provision.log"),
+    ),
+    console(
+        "SkyPilot could not start a worker node",
+        f"{_SKYPILOT[0].sample.replace('head', 'worker')}\n",
+        says=("SkyPilot could not start Ray on a worker node (exit code 1)",),
     ),
     console(
         "a program quotes the launcher",

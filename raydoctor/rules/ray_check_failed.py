@@ -50,6 +50,7 @@ from raydoctor.rules.shared.crash import (
     CHECK,
     LOG_FRAME,
     NATIVE_STACK,
+    OLD_FATAL,
     checks_of_processes,
     fatal_ends,
     is_of_old_ray,
@@ -72,7 +73,15 @@ _OF_OTHERS = (
     explains=("daemon", "process", "worker"),
     caused_by=("gcs", "node", "raylet"),
     daemons_record=True,
-    looks_for=(CHECK, LOG_FRAME, NATIVE_STACK, WORKER_EXIT, WORKER_DIED, LOCAL_RAYLET_FAILED),
+    looks_for=(
+        CHECK,
+        LOG_FRAME,
+        OLD_FATAL,
+        NATIVE_STACK,
+        WORKER_EXIT,
+        WORKER_DIED,
+        LOCAL_RAYLET_FAILED,
+    ),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression for workers, and one per driver."""
@@ -108,7 +117,7 @@ def _exit(case: Case, worker: str, event: Event) -> WorkerExit | None:
     known = evidence.exit_of(case, event)
     if known or case.torn_down(event):
         return known
-    names = (event["who"],) if event["who"] else ()
+    names = (event["who"],) if event["who"] not in ("", "raylet") else ()
     same_pid = [w for w, pid in case.ledger.pids.items() if pid == event.pid]
     if not worker and len(same_pid) == 1:
         worker = same_pid[0]
@@ -215,6 +224,10 @@ _EXIT = (
 _LOG = f"logs/python-core-worker-{_W}_237.log"
 _C = "[2026-11-21 08:09:34,709 C 237 237] direct_actor_transport.cc:205:  Check failed: objects_valid \n*** StackTrace Information ***\n"
 
+_OLD_STACK = (
+    "*** Check failure stack trace: ***\n    @     0x7f1b5fd568ed  google::LogMessage::Fail()\n"
+)
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "a worker ends on a failed check",
@@ -256,6 +269,15 @@ EXAMPLES: tuple[Example, ...] = (
         "(train pid=12) F1121 10:58:30.466599   543 device.cc:12] Check failed: n > 0 (0 vs. 1)\n"
         "(train pid=12) retrying after: Check failed: objects_valid\n"
         "(train pid=12) [2026-11-21 08:09:34,709 W 12 12] retry.cc:9: Check failed: objects_valid\n",
+    ),
+    console(
+        "the check of a driver of Ray 0.8",
+        f"F0420 23:07:59.585644 78855 service_based_gcs_client.cc:89]  Check failed: attempts < 5 No entry\n{_OLD_STACK}{LOG_FRAME.sample}\n",
+        says=("the driver (pid 78855)", "No entry"),
+    ),
+    console(
+        "the check of another library whose header is glog's",
+        f"F0420 23:07:59.585644 78855 device.cc:89] Check failed: n > 0 (0 vs. 1)\n{_OLD_STACK}    @     0x7f1b5fae14c9  tensor::Pool::Take()\n",
     ),
     console(
         "a check without its header, above the stack of a worker or driver",

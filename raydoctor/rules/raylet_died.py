@@ -90,6 +90,7 @@ from raydoctor.rules.shared.crash import (
     LOG_FRAME,
     NATIVE_FRAMES,
     NATIVE_STACK,
+    OLD_FATAL,
     fatal_ends,
     of_daemons,
 )
@@ -117,7 +118,7 @@ _RAYLET_LOG = Gap(
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, RAYLET_TERMINATED_UNSENT, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
-        *CRASH_SIGNALS, CHECK, LOG_FRAME, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
+        *CRASH_SIGNALS, CHECK, LOG_FRAME, OLD_FATAL, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -758,6 +759,25 @@ EXAMPLES: tuple[Example, ...] = (
         "Exception: The current node timed out during startup. This could happen because some of\n",
         roots=("raylet-died",),
         consequences=("driver-not-registered",),
+    ),
+    console(
+        "a fatal record of the raylet in the driver's echo, without the words of a check",
+        "(raylet) [2026-11-21 07:44:44,626 C 399 399] (raylet) shared_memory.cc:32: mmap failed\n(raylet) *** StackTrace Information ***\n",
+        says=("The raylet (pid 399) ended itself: mmap failed",),
+    ),
+    console(
+        "the same from a worker that starts, and a task's own record",
+        "(raylet) [2026-11-21 07:44:44,626 C 399 399] shared_memory.cc:32: mmap failed\n"
+        "(check pid=12) (raylet) shared_memory.cc:32: mmap failed\n",
+        roots=("ray-check-failed",),
+    ),
+    console(
+        "Ray 0.8 echoes the last record of a raylet",
+        f"(pid=raylet, ip=10.0.0.3) F0827 15:46:04.819053  1144  1156 malloc.cc:56] no entry for fd 0\n"
+        "(pid=raylet, ip=10.0.0.3) *** Check failure stack trace: ***\n"
+        "(pid=raylet, ip=10.0.0.3)     @     0x56142bb84d1d  google::LogMessage::Fail()\n"
+        f"(pid=raylet, ip=10.0.0.3) {LOG_FRAME.sample}\n",
+        says=("of node 10.0.0.3 ended itself: no entry for fd 0",),
     ),
     console(
         "the driver's socket to the raylet breaks",

@@ -37,9 +37,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from textwrap import dedent
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, console, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACKS, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -57,6 +58,17 @@ from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
 _LONGEST = 160
+_DEAD_REPLICA = Signal(
+    "serve.listed_dead",
+    "class_name: ServeReplica:",
+    r"\bclass_name: ServeReplica:(?P<class>[^\n]{1,300})(?:(?!class_name: ).){0,3000}?\bstate: DEAD\b(?:(?!\bstate: ).){0,4000}?"
+    r"\berror_message: (?P<why>The actor is dead because it was killed by `?ray\.kill`?)",
+    DRIVER,
+    "    class_name: ServeReplica:chat:Generator\n    state: DEAD\n    death_cause:\n        actor_died_error_context:\n"
+    "            error_message: The actor is dead because it was killed by `ray.kill`.",
+    extent="record",
+)
+"""What `ray list actors --detail` and `ray get actors` print about a replica (2.2 to 2.60)."""
 _NAMED = pattern(r"deployments \[(?P<names>'[^\]\n]{1,1000}')\]")
 """In the words of APP_FAILED."""
 _QUOTED = "RuntimeError: Traceback (most recent call last):"
@@ -115,6 +127,7 @@ class _Trouble:
     caused_by=("actor", "process", "runtime-env", "worker"),
     looks_for=(
         *serve.SIGNALS,
+        _DEAD_REPLICA,
         serve.UNHEALTHY_SAID,
         RAY_EXCEPTION,
         WORKER_EXIT,
@@ -158,7 +171,8 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
             [*_of_console(case)]
             or [*_of_starts(case)]
             or [*_of_application(case)]
-            or _of_deployment(case)
+            or [*_of_deployment(case)]
+            or _of_list(case)
         )
 
 
@@ -259,10 +273,13 @@ def _of_build(case: Case) -> Iterator[Finding]:
             for e in case.of(*TRACEBACKS)
             if e.source is first.source and 0 <= e.line - first.line <= _BELOW
         ]
-        raised = _raised(first["what"]) or next((r for e in found if (r := parse(e.message))), None)
+        raised = _raised(_unindented(first["what"])) or next(
+            (r for e in found if (r := parse(e.message))), None
+        )
         place = f", in {raised.place}" if raised and raised.place else ""
+        named = f"application '{app}'" if app else "an application"
         yield Finding(
-            f"Serve could not build application '{app}': {_cut(str(raised)) if raised else 'its code raised an exception'}{place}",
+            f"Serve could not build {named}: {_cut(str(raised)) if raised else 'its code raised an exception'}{place}{_of_config(raised)}",
             (Link(first, "the controller could not import or build the application"),),
             explains=(Entity("serve-replicas", f"{app} build"), *(program(e) for e in case.endings.values() if e.source is first.source)),
             caused_by=tuple(Entity("runtime-env", f"{f.error.kind}: {f.error.said}") for f in environments.failures(case)),
@@ -276,6 +293,44 @@ def _of_build(case: Case) -> Iterator[Finding]:
                 ),
             ),
             covers=(*events, *found),
+        )  # fmt: skip
+
+
+def _unindented(text: str) -> str:
+    """A status of YAML without the indent of its lines after the first."""
+    begin, _, rest = text.partition("\n")
+    return f"{begin}\n{dedent(rest)}" if begin.startswith("ray::") else text
+
+
+_DEPLOYMENTS = "app.deployments["
+
+
+def _of_config(raised: Raised | None) -> str:
+    """For a name that the controller of 2.0 to 2.5 looks up in the application."""
+    if raised is None or raised.name != "KeyError" or _DEPLOYMENTS not in raised.code:
+        return ""
+    return f" (the config names deployment {raised.message}, which the application does not have)"
+
+
+def _of_list(case: Case) -> Iterator[Finding]:
+    """A replica that Serve ended with `ray.kill`, if only the table of actors is left."""
+    for event in case.of(_DEAD_REPLICA.kind)[:1]:
+        name = event["class"].strip().rpartition(":")[2]
+        yield Finding(
+            f"Serve's controller ended a replica of {name} with ray.kill: it was unhealthy or did not start, or its deployment was replaced",
+            (Link(event, "the table of actors shows how the replica ended"),),
+            explains=(Entity("serve-replicas", f"listed {name}"),),
+            severity="warning",
+            subjects=(Subject("deployment", None, name),),
+            remedies=(
+                Remedy(
+                    "Read in the controller's log why it ended the replica, and in the replica's own log what it did before",
+                    ("serve status", "grep -n -i -e unhealthy -e 'health check' -e exception /tmp/ray/session_latest/logs/serve/controller_*.log | tail"),
+                    doc=_DOC,
+                    finds_cause=True,
+                ),
+            ),
+            covers=(event, *(e for e in case.of("log.error") if e.source is event.source and "ray.kill" in e.message)),
         )  # fmt: skip
 
 
@@ -609,6 +664,35 @@ _CAUSE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the config names a deployment that the application does not have",
+        "  status: DEPLOY_FAILED\n  "
+        + serve.NOT_APPLIED[0].sample.replace(
+            "app.deployments[name]", "app.deployments[name].options"
+        )
+        + "\n",
+        says=("KeyError: 'text'", "the config names deployment 'text'"),
+    ),
+    console(
+        "Serve cannot apply a config",
+        f"{serve.NOT_APPLIED[1].sample}\n",
+        says=("application 'translation'", "ValueError: x"),
+    ),
+    console(
+        "the table of actors shows a replica that Serve ended",
+        f"{_DEAD_REPLICA.sample}\n            owner_ip_address: 10.0.0.2\n",
+        says=("ended a replica of Generator with ray.kill",),
+        severity="warning",
+    ),
+    console(
+        "the table of actors shows an actor that is alive, and one that its program killed",
+        _DEAD_REPLICA.sample.replace("state: DEAD", "state: ALIVE").replace(
+            "because it was killed by", "because of"
+        )
+        + "\n"
+        + _DEAD_REPLICA.sample.replace("ServeReplica:chat:", "")
+        + "\n",
+    ),
     Example(
         "the constructor cannot open its model file, three times",
         {

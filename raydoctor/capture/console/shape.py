@@ -35,7 +35,7 @@ _BARE = pattern(r"\[\d{1,3}(?:;\d{1,3}){0,8}m(?!\])")
 _LEADING = pattern(
     r"(?:\[\d{1,2}m){1,3}(?=\((?:[^()\n]{0,300} )?(?:pid=\d|(?:pid=)?(?:raylet|gcs_server|autoscaler)[ ,)]))"
 )
-"""Such codes in front of a process's name: the selection of a person may begin within the code, and end before the reset."""
+"""Such codes in front of a process's name, of which a paste has lost the reset."""
 _RESETS = ("[0m", "[39m", "[22m", "[0;0m")
 """Without one of these and another code in the line, `[5m` is a program's text."""
 _CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")

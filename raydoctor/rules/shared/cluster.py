@@ -171,7 +171,7 @@ def fatal_reason(event: Event) -> str:
         return "ended itself, and the reason is above this text"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
-    return f"ended itself: {spelled(event.message.strip().partition(chr(10))[0])}"
+    return f"ended itself: {spelled(event['said'] or event.message.strip().partition(chr(10))[0])}"
 
 
 class DeadRaylet(NamedTuple):
@@ -241,7 +241,13 @@ def is_of_gcs(event: Event) -> bool:
     )
 
 
-_RAYLETS_FILES = ("plasma/malloc.cc:", " malloc.cc:", "dlmalloc.cc:", "node_manager.cc:", "worker_pool.cc:")
+_RAYLETS_FILES = (
+    "plasma/malloc.cc:",
+    " malloc.cc:",
+    "dlmalloc.cc:",
+    "node_manager.cc:",
+    "worker_pool.cc:",
+)
 
 
 def is_of_raylet(event: Event) -> bool:
@@ -250,7 +256,10 @@ def is_of_raylet(event: Event) -> bool:
     return (
         event.source.role in RAYLET
         or "] (raylet) " in head
-        or (event["who"] == "raylet" and (head.startswith("(pid=") or any(name in head for name in _RAYLETS_FILES)))
+        or (
+            event["who"] == "raylet"
+            and (head.startswith("(pid=") or any(name in head for name in _RAYLETS_FILES))
+        )
     )
 
 

@@ -85,6 +85,16 @@ LOG_FRAME = Signal(
     "    @     0x56142bb700d9  ray::RayLog::~RayLog()",
 )
 """Below the last record of a process of Ray up to 1.1, whose header is glog's."""
+OLD_FATAL = Signal(
+    "crash.old_fatal",
+    ".cc:",
+    r"\bF\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,10} {1,8}(?:\d{1,10} )?[\w./-]{1,200}\.cc:\d{1,6}\] {1,4}(?:Check failed: (?P<expression>[^\n]+)|(?P<said>[^\n]+))",
+    ("raylet-echo", "gcs-echo"),
+    "(pid=raylet) F0827 15:46:04.819053  1144  1156 malloc.cc:56] failed to find entry in mmap_records for fd 0",
+    symptom=True,
+    with_header=True,
+)
+"""The same record in a driver's echo of a daemon."""
 CHECK = Signal(
     "worker.check_failed",
     "Check failed: ",
@@ -492,7 +502,7 @@ _LOGS_STACK = 12
 def is_of_old_ray(case: Case, event: Event) -> bool:
     """Whether glog's fatal record is Ray's own: the frame of Ray's logger is below it."""
     return (
-        event.level == "C"
+        (event.level == "C" or event.kind == OLD_FATAL.kind)
         and event.source.is_excerpt
         and any(
             frame.source is event.source and 0 < frame.line - event.line <= _LOGS_STACK
@@ -505,12 +515,14 @@ def fatal_ends(case: Case) -> list[Event]:
     """Last records of Ray's processes in excerpts, in words that no signal knows."""
     critical = [
         e
-        for e in case.of("log.critical")
+        for e in case.of("log.critical", OLD_FATAL.kind)
         if e.source.is_excerpt and (is_fatal(e) or is_of_old_ray(case, e))
     ]
     if not critical:
         return []
-    known = {(e.source, e.line) for e in case.events if not e.kind.startswith("log.")}
+    known = {
+        (e.source, e.line) for e in case.events if not e.kind.startswith(("log.", OLD_FATAL.kind))
+    }
     left = {(e.source, e.line): e for e in critical if (e.source, e.line) not in known}
     return [e for e in left.values() if not case.torn_down(e)]
 

@@ -137,6 +137,33 @@ UNHEALTHY_SAID = Signal(
     symptom=True,
 )
 """`serve/_private/client.py`, 2.9 to 2.60: a deployment that its caller waits for."""
+NOT_APPLIED = (
+    Signal(
+        "serve.build_failed",
+        "Deployment failed:",
+        r"^ {0,60}(?:message: {0,4})?[\"'|>-]{0,3}\s{0,80}Deployment failed:\s{1,80}(?P<what>ray::\w{1,80}\(\) .*)",
+        DRIVER,
+        "message: |-\n    Deployment failed:\n    ray::run_graph() (pid=49869, ip=10.0.0.2)\n"
+        "      File \"/venv/ray/serve/controller.py\", line 934, in run_graph\n        app.deployments[name]\n    KeyError: 'text'",
+        extent="record",
+        symptom=True,
+    ),
+    *(
+        Signal(
+            "serve.build_failed",
+            f"Unexpected error occurred while {find} application",
+            r"^ {0,60}(?:message: {0,4})?[\"'|>-]{0,3}\s{0,80}(?:RuntimeError: Deploying application \S+ failed: )?"
+            rf"Unexpected error occurred while {find} application\s+'{{1,2}}(?P<app>[^'\n]*?)'{{1,2}}: ?(?P<what>.*)",
+            (*_PRINTED, *DRIVER),
+            f"Unexpected error occurred while {find} application 'translation': \nTraceback (most recent call last):\nValueError: x",
+            extent="record",
+            symptom=True,
+            fold=("app",),
+        )
+        for find in ("applying config for", "deploying")
+    ),
+)
+"""`controller.py`, 2.0 to 2.5, and `_private/application_state.py`, 2.7 to 2.60: the config does not fit the application."""
 BUILD_FAILED = Signal(
     "serve.build_failed",
     "failed with exception:",
@@ -245,6 +272,7 @@ SIGNALS = (
     APP_STATUS,
     DEPLOY_FAILED,
     BUILD_FAILED,
+    *NOT_APPLIED,
     RAISED,
     *STATUS,
     READY,
