@@ -142,7 +142,7 @@ def _of_tests(case: Case) -> Iterator[Finding]:
                 "Run the test alone and in pytest's own process, which shows a crash or an exit",
                 (
                     "python -X faulthandler -m pytest -p no:xdist -x   # with the name of the test",
-                    "sudo dmesg -T | grep -i 'killed process'   # whether the kernel's OOM killer ended it",
+                    "sudo dmesg -T | grep -i 'killed process'   # whether the kernel ended it",
                 ),
                 finds_cause=True,
             ),

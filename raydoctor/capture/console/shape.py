@@ -204,7 +204,8 @@ def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
     if text.isprintable() and "[" not in text:
         return text
-    if text.startswith("[") and (code := _LEADING.match(text)):
+    is_reset = any(reset in text for reset in _RESETS)
+    if text.startswith("[") and not is_reset and (code := _LEADING.match(text)):
         text = text[code.end() :]
     if text.startswith("0[") and "m0[" in text:
         text = _ZERO.sub("\x1b", text)

@@ -91,7 +91,6 @@ OLD_FATAL = Signal(
     r"\bF\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,10} {1,8}(?:\d{1,10} )?[\w./-]{1,200}\.cc:\d{1,6}\] {1,4}(?:Check failed: (?P<expression>[^\n]+)|(?P<said>[^\n]+))",
     ("raylet-echo", "gcs-echo"),
     "(pid=raylet) F0827 15:46:04.819053  1144  1156 malloc.cc:56] failed to find entry in mmap_records for fd 0",
-    symptom=True,
     with_header=True,
 )
 """The same record in a driver's echo of a daemon."""
