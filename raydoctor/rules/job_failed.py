@@ -146,6 +146,7 @@ _NOT_STARTED = Signal(
         RETRIED,
         *_ERRORED,
         _ERROR_FILE,
+        _NO_SCRIPT,
         _CRASHED,
         _NOT_STARTED,
         TRACEBACK,
