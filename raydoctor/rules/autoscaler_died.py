@@ -136,12 +136,6 @@ def _of_paste(case: Case) -> Iterator[Finding]:
             for frame in raised.frames
         ):
             yield _finding([(ending, _trace(case, ending))], [])
-        elif not raised.type and any(
-            frame.file.replace("\\", "/").endswith("ray/autoscaler/_private/autoscaler.py")
-            and frame.function in ("update", "_update")
-            for frame in raised.frames
-        ):
-            yield _round(ending, ending)
 
 
 _AGAIN = 3

@@ -63,8 +63,7 @@ from raydoctor.rules.shared.connect import (
     UNREGISTERED,
     connected_to,
 )
-from raydoctor.rules.shared.failures import ended_programs
-from raydoctor.rules.shared.traceback import Raised
+from raydoctor.rules.shared.failures import ended_programs, program
 
 _W = f"01000000{'f' * 48}"
 _NO_NODE = Signal(
@@ -165,11 +164,7 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
     if not outside and any(e.source.is_excerpt and case.is_last_of_console(e) for e in waiting):
         session = next((e["session"] for e in waiting if e["session"]), "")
         yield replace(_no_node(case, session, waiting), severity="warning")
-    failed = (
-        case.of(NODE_NOT_STARTED[0].kind)
-        or case.of(_NOT_FOUND[0].kind)
-        or [end for end, raised in ended_programs(case) if _is_wait_for_node(raised)]
-    )
+    failed = case.of(NODE_NOT_STARTED[0].kind) or case.of(_NOT_FOUND[0].kind)
     events = [e for e in failed if not (e["who"] and evidence.goes_on(case, e))]
     if evidence.is_console(case) and events:
         yield _not_started(case, events)
@@ -180,11 +175,12 @@ def driver_not_registered(case: Case) -> Iterator[Finding]:
         yield _no_head(case, events)
 
 
-def _is_wait_for_node(raised: Raised) -> bool:
-    """Whether a paste ends with the time-out of the wait for a node's raylet, of which the message is cut off."""
-    last = raised.frames[-1] if raised.frames else None
-    is_wait = last is not None and last.is_rays and last.function == "wait_for_node"
-    return is_wait and raised.type in ("", "TimeoutError") and not raised.message
+def _cut_waits(case: Case) -> Iterator[Event]:
+    """Ends of consoles within the wait for the node that Ray started, which raises only a TimeoutError."""
+    for ending, raised in ended_programs(case):
+        is_cut = not raised.type or (raised.name == "TimeoutError" and not raised.cause)
+        if is_cut and any(f.function == "wait_for_node" and f.is_rays for f in raised.frames):
+            yield ending
 
 
 def _no_head(case: Case, events: list[Event]) -> Finding:

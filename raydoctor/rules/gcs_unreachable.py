@@ -534,12 +534,12 @@ def _without_tls(case: Case) -> Iterator[Finding]:
         remedies=(
             Remedy(
                 "Set the four variables of TLS alike for ray start on every node, and for every driver and client",
-                ("env | grep -e RAY_USE_TLS -e RAY_TLS   # RAY_USE_TLS=1, RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY, RAY_TLS_CA_CERT",),
+                ("env | grep TLS   # RAY_USE_TLS=1, RAY_TLS_SERVER_CERT, RAY_TLS_SERVER_KEY, RAY_TLS_CA_CERT",),
                 doc=_TLS_DOC,
             ),
             Remedy(
                 "Issue the certificate of each node for every address by which Ray calls it: its own IP address, its name and 127.0.0.1",
-                ("openssl x509 -in $RAY_TLS_SERVER_CERT -noout -ext subjectAltName -enddate",),
+                ('openssl x509 -in "$RAY_TLS_SERVER_CERT" -noout -ext subjectAltName -enddate',),
                 doc=_TLS_DOC,
             ),
         ),

@@ -174,7 +174,8 @@ def job_failed(case: Case) -> Iterator[Finding]:
         if source not in covered and (finding := _of_program(case, ending)):
             yield finding
     yield from _of_drivers(case, known)
-    if not case.accounted and (missing := case.of(_NO_SCRIPT.kind)):
+    missing = [e for e in case.of(_NO_SCRIPT.kind) if e.source not in covered]
+    if not case.accounted and missing:
         yield from _of_missing_script(case, missing[-1])
     if not case.accounted and (errored := case.of(_ERRORED[0].kind)):
         yield from _of_trials(case, errored)

@@ -176,7 +176,7 @@ _ADVICE = (
     caused_by=("daemon", "gcs", "host", "raylet"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
         _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT,
     ),
 )  # fmt: skip

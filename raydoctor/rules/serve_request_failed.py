@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from raydoctor.case import Case, evidence
@@ -124,11 +123,6 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
         place = _of_call(case, seen)
         if place:
             calls.setdefault(place, []).append(seen)
-    if not groups and not calls:
-        for ending, raised in _beheaded(case):
-            # The program whose output ends with the traceback is the replica's.
-            finding = _finding(case, str(raised.place), [(ending, raised)], [ending], [])
-            yield replace(finding, severity=None if raised.type else "warning")
     # Which of several failures a client got is not known.
     got = list(_clients(case)) if len(groups) == 1 else []
     for place, found in groups.items():
@@ -147,6 +141,8 @@ _READ_ON = Remedy(
         "grep -A30 'Request failed' /tmp/ray/session_latest/logs/serve/replica_*.log   # on the node of the replica",
     ),
 )
+_METHODS = pattern(r"(?:_?call_|_wrap_user_method_call|handle_request|_handle_)")
+"""A replica's functions that handle a request."""
 _CONSTRUCTS = frozenset({"__init__", "initialize_callable", "initialize_and_get_metadata"})
 """Functions below which a replica starts: it handles no request there."""
 
@@ -154,9 +150,14 @@ _CONSTRUCTS = frozenset({"__init__", "initialize_callable", "initialize_and_get_
 def _of_ends(case: Case) -> Iterator[Finding]:
     """Exceptions that a replica printed outside of its log, and with which a console ends."""
     for ending, raised in ended_programs(case):
-        handles = any(_HANDLES.search(frame.file) for frame in raised.frames)
+        served = [f for f in raised.frames if _HANDLES.search(f.file)]
         starts = any(f.function in _CONSTRUCTS for f in raised.frames)
-        if not raised.type and handles and not starts and not ending["worker"]:
+        if raised.type:
+            handles = any(_METHODS.match(f.function) for f in served)
+            if handles and not starts and ending.source.is_excerpt and not raised.is_rays_own:
+                # The program whose output ends with the traceback is the replica's.
+                yield _finding(case, str(raised.place), [(ending, raised)], [ending], [])
+        elif served and not starts and not ending["worker"]:
             yield Finding(
                 "A request to Serve failed: the code of a deployment raised an exception that the console cut off",
                 (
@@ -315,23 +316,6 @@ def _of_calls(place: str, found: list[Printed]) -> Finding:
         ),
         covers=tuple(event for seen in found for event in seen.records),
     )  # fmt: skip
-
-
-_REPLICA = "ray/serve/_private/replica.py"
-_HANDLES = pattern(r"(?:_?call_|_wrap_user_method_call|handle_request|_handle_)")
-
-
-def _beheaded(case: Case) -> Iterator[tuple[Event, Raised]]:
-    """Tracebacks with which an excerpt ends, and whose frames are those of a replica that handles a request."""
-    for ending, raised in ended_programs(case):
-        of_replica = [
-            f.function for f in raised.frames if f.file.replace("\\", "/").endswith(_REPLICA)
-        ]
-        # A replica that starts calls the constructor through the same functions.
-        starts = any(name.startswith("initialize") for name in of_replica)
-        handles = not starts and any(map(_HANDLES.match, of_replica))
-        if ending.source.is_excerpt and handles and not raised.is_rays_own:
-            yield ending, raised
 
 
 _STATUS_500 = pattern(r"\b500\b.{0,60}\bServer Error\b.{0,200}\burl\b", re.IGNORECASE)
@@ -535,9 +519,7 @@ EXAMPLES: tuple[Example, ...] = (
         "frames of a replica that handles a request, without head and end",
         '  File "/venv/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1386, in call_user_method\n    result = await self.call(request)\n'
         '  File "/app/model.py", line 12, in __call__\n    return self.score(request)\n  File "/venv/lib/pyth\n',
-        says=(
-            "1 request to Serve failed because the deployment's code raised an exception that the console cut off",
-        ),
+        says=("the code of a deployment raised an exception that the console cut off",),
         severity="warning",
     ),
     console(
