@@ -54,6 +54,12 @@ IO_FAILED = Signal(
     extent="record", symptom=True, fold=("doing",),
 )  # fmt: skip
 """`_raylet.pyx`, 2.9.3 to 2.60: the IO worker logs it, and Ray sends it to drivers after a traceback."""
+_STARTED = Signal(
+    "store.started", "Starting object store with directory ",
+    r"^Starting object store with directory [^,\n]{1,300}, fallback (?P<directory>/[^,\n]{1,300}),", ("raylet-out",),
+    "Starting object store with directory /dev/shm, fallback /mnt/spill, and huge page support disabled",
+)  # fmt: skip
+"""Behind `fallback` stands the directory for spilled objects, unless `object_spilling_config` names another (2.9.3 to 2.60)."""
 SETUP_FAILED = Signal(
     "spill.setup_failed", ", in setup_external_storage",
     r'^ +File "[^"\n]*/external_storage\.py", line \d+, in setup_external_storage\n(?P<what>.*)',
@@ -72,7 +78,7 @@ SETUP_FAILED = Signal(
     explains=("spilling", "start-crashed", "waiting"),
     caused_by=("arguments", "disk", "spilling"),
     daemons_record=True,
-    looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
+    looks_for=(IO_FAILED, SETUP_FAILED, _STARTED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
 )  # fmt: skip
 def spill_failed(case: Case) -> Iterator[Finding]:
     """One finding per node and failed operation, and one for an unusable configuration."""
@@ -95,8 +101,17 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
     error = own[0]["error"] or (str(raised) if raised else "the log breaks off before the error")
     count = evidence.total(own)
     errors = [e for name in _NO_ROOM for e in store.exceptions(case, name)]
+    directory = _directory(case, node)
+    operation = _OPERATION[doing]
+    if (
+        doing == "spilling"
+        and directory
+        and "/session_" not in directory
+        and "s3" not in error.lower()
+    ):
+        operation = f"Spilling objects to {directory}"
     return Finding(
-        f"{_OPERATION[doing]} failed {'once' if count == 1 else f'{count} times'}{store.where(case, node)}: {error}",
+        f"{operation} failed {'once' if count == 1 else f'{count} times'}{store.where(case, node)}: {error}",
         (
             Link(own[0], f"an IO worker failed: {error}"),
             *(Link(e, f"the last of {count} failures") for e in own[1:][-1:]),
@@ -107,7 +122,7 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
         severity=_severity(case, doing, count, bool(errors)),
-        remedies=_remedies(error, doing),
+        remedies=_remedies(error, doing, directory),
         covers=(*events, *(errors if doing == "spilling" else ()), *_tracebacks(case, error)),
     )  # fmt: skip
 
@@ -168,7 +183,7 @@ def _setup_failed(case: Case, events: list[Event], failing: set[str]) -> Finding
         caused_by=(Entity("spilling", node),) if node in failing else (),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=evidence.total(events) if not in_driver else 1,
-        remedies=_remedies(error, "spilling"),
+        remedies=_remedies(error, "spilling", _directory(case, node)),
         covers=(*events, *workers, *_around(case, events)),
     )  # fmt: skip
 
@@ -199,7 +214,14 @@ def _around(case: Case, events: list[Event]) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
+def _directory(case: Case, node: str) -> str:
+    """The directory for spilled objects that the raylet of this node names; empty if unknown."""
+    of_nodes = store.by_node(case, case.of(_STARTED.kind))
+    started = of_nodes.get(node) or (next(iter(of_nodes.values())) if len(of_nodes) == 1 else ())
+    return started[0]["directory"] if started else ""
+
+
+def _remedies(error: str, doing: str, directory: str) -> tuple[Remedy, ...]:
     lowered = error.lower()
     if "no module named" in lowered or "smart_open" in lowered:
         return (_PACKAGES,)
@@ -224,7 +246,7 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
         return (_writable(error), *store.spill_to("Or spill to another directory"))
     if "no such file" in lowered or "filenotfound" in lowered:
         return (_missing(error), *store.spill_to("Or spill to another directory"))
-    return (_room(error), *store.spill_to("Or spill to another directory"))
+    return (_room(error, directory), *store.spill_to("Or spill to another directory"))
 
 
 _PACKAGES = Remedy(
@@ -281,15 +303,15 @@ def _missing(error: str) -> Remedy:
     )
 
 
-def _room(error: str) -> Remedy:
-    """For the directory that Python's error names; otherwise Ray's default, the session's folder."""
+def _room(error: str, directory: str) -> Remedy:
+    """For the directory that Python's error or the raylet names; otherwise Ray's default, the session's folder."""
     found = _QUOTED.search(error)
     return Remedy(
         "Free space in the directory for spilled objects",
         (
             paste.shell(
                 "df -h {directory:path}; du -xh -d 1 {directory:path} | sort -h   # on the node",
-                directory=found["directory"] if found else "/tmp/ray/session_latest",
+                directory=found["directory"] if found else directory or "/tmp/ray/session_latest",
             ),
         ),
     )
@@ -312,6 +334,16 @@ EXAMPLES: tuple[Example, ...] = (
         "the spill directory is full",
         {**QUIET_LOGS, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
         says=("3 times", "No space left on device", "object-spilling-directory"),
+    ),
+    Example(
+        "the error names no directory, but the raylet does",
+        {
+            **QUIET_LOGS,
+            "logs/raylet.out": f"[2026-11-21 10:47:52,197 I 291 291] (raylet) store_runner.cc:66: {_STARTED.sample}\n",
+            _IO_LOG: _LOGGED * 3,
+            "driver.log": _OUT_OF_DISK,
+        },
+        says=("Spilling objects to /mnt/spill failed 3 times", "df -h /mnt/spill"),
     ),
     Example(
         "a file took the place of the directory while Ray was running: one cause",
