@@ -23,8 +23,9 @@ GCS was paused (no CPU left on the head, swapping, a paused machine) or answered
 A driver that never reached the GCS often has a wrong address. An address of `:6379` has no host: the shell variable
 that should have held it was empty. The GCS listens on port 6379; 8265 is the port of the dashboard, and 10001 that of
 Ray Client. If TLS is on for one side only, or a certificate does not contain the address, gRPC prints `Handshake failed
-with fatal error SSL_ERROR_SSL: …WRONG_VERSION_NUMBER` or `No match found for server name: 127.0.0.1`. If the program gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`,
-and may find a cluster that has ended. Otherwise the head has not started yet, or a firewall blocks the connection.
+with fatal error SSL_ERROR_SSL: …WRONG_VERSION_NUMBER` or `No match found for server name: 127.0.0.1`. If the program
+gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has
+ended. Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Confirm
 - Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the cause
@@ -858,16 +859,25 @@ _DEFAULT_WAIT = 60
 def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     registered = case.of("node.registered")
     head = registered[0]["ip"] if registered else ""
+    if waited < _DEFAULT_WAIT:
+        yield restore("RAY_gcs_rpc_server_reconnect_timeout_s", waited, _DEFAULT_WAIT)
     if stalled:
         yield Remedy(
-            "Run no tasks on the head, and find out what kept it busy at that time",
+            "Find out what kept the head busy at that time",
             (
-                "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
                 "uptime; vmstat 1 5; sudo dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
             ),
-            risk="disruptive",
             doc=GCS_DOC,
         )
+        if len(case.ledger.node_ips) > 1:  # a head that is the only node must run the tasks
+            yield Remedy(
+                "Run no tasks on the head",
+                (
+                    "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
+                ),
+                risk="disruptive",
+                doc=GCS_DOC,
+            )
     else:
         yield Remedy(
             "Find what interrupts the network between that node and the head",
@@ -882,7 +892,6 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             doc=GCS_DOC,
         )
     if waited < _DEFAULT_WAIT:
-        yield restore("RAY_gcs_rpc_server_reconnect_timeout_s", waited, _DEFAULT_WAIT)
         return
     yield Remedy(
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
@@ -1004,7 +1013,17 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "even the raylet on the head lost the GCS: it was paused",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
-        says=("paused", "--num-cpus=0"),
+        says=("paused", "Find out what kept the head busy", "vmstat"),
+        severity="critical",
+    ),
+    Example(
+        "all raylets lost the GCS, and other nodes can run the tasks",
+        {
+            "head/logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
+            "head/logs/raylet.out": _raylet(_H, "10.0.0.2"),
+            "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
+        },
+        says=("Find out what kept the head busy", "ray start --head --num-cpus=0"),
         severity="critical",
     ),
     Example(
