@@ -351,7 +351,7 @@ _SIMPLE: Mapping[str, _Words] = {
     "gcs.away": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
     "gcs.lost": lambda e: ("silent", f"The GCS has not replied for {e['seconds']} s"),
     "raylet.seen_dead": lambda _: ("sign", "reports that its raylet has ended"),
-    "job.finished": lambda e: ("end", f"Job {ids.job_number(e['job'])} is finished"),
+    "job.finished": lambda e: ("end", f"The driver of job {ids.job_number(e['job'])} has ended"),
     "store.spilled": lambda e: ("spill", f"{_mib(e)} spilled to disk so far"),
     "store.restored": lambda e: ("spill", f"{_mib(e)} restored from disk so far"),
     "store.fallback": lambda _: ("spill", "The object store is full and writes to disk"),
@@ -369,6 +369,8 @@ _SIMPLE: Mapping[str, _Words] = {
 
 def _mark_simple(draft: _Draft) -> None:
     for event in draft.case.of(*_SIMPLE):
+        if event.kind == "store.spilled" and event["objects"] == "0":
+            continue  # Ray reports failed writes so
         kind, text = _SIMPLE[event.kind](event)
         draft.mark(_lane_of(draft, event), kind, text, event, count=event.count)
 
