@@ -95,7 +95,7 @@ def _jobs(
 
     for each in value:
         if not ids.is_job(each):
-            raise click.BadParameter(f"{each} is no id of a job, such as 02000000")
+            raise click.BadParameter(f"{each} is not a job id such as 02000000")
     return value
 
 

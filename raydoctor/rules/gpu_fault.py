@@ -518,7 +518,7 @@ EXAMPLES: tuple[Example, ...] = (
         severity="warning",
     ),
     console(
-        "the same lines below an error that is no fault of the GPU",
+        "the same lines below an error that the GPU did not cause",
         "RuntimeError: CUDA error: invalid device ordinal\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
         "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n",
         roots=("gpu-unavailable",),

@@ -503,9 +503,9 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         "serve.replica_crashed": "the controller finds a replica's process gone",
         "serve.raised": "the controller quotes the exception of a replica that was starting",
         "serve.status": "Serve's status of the deployment",
-        "serve.deploy_failed": "the driver was told that the application failed",
+        "serve.deploy_failed": "Serve reports to the driver that the application failed",
         "serve.app_failed": "the controller gives up on the application",
-        "serve.said_unhealthy": "the driver was told the deployment's state",
+        "serve.said_unhealthy": "Serve reports the deployment's state to the driver",
     }
     kinds: set[str] = set()
     for said in trouble.said:
@@ -522,7 +522,7 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
         is_drivers = event.kind == "serve.deploy_failed"
         yield Link(
             event,
-            f"the {'driver was told' if is_drivers else 'controller reports'} that the application failed",
+            f"{'Serve reports to the driver' if is_drivers else 'the controller reports'} that the application failed",
         )
 
 

@@ -6,9 +6,9 @@ HTTP clients get `500 Internal Server Error`, and callers of a `DeploymentHandle
 408 with the text `Request … timed out after 3.0s.`, and the log of the proxy has `GET / 408`.
 
 ## Why
-A method of the deployment raised the exception; Serve did not cause it. The replica keeps running and handles the
-next request. After `request_timeout_s` of the HTTP options (by default there is no limit), Serve cancels a request and
-answers with 408; the time that the request waits for a replica counts.
+A method of the deployment raised the exception, not Serve's own code. The replica keeps running and handles the next
+request. Serve cancels a request that takes longer than `request_timeout_s` of the HTTP options (default: no limit), and
+answers with 408. The time in which the request waits for a replica counts.
 
 ## Confirm
 - The traceback after `Request failed.` shows the innermost line of your own program.
