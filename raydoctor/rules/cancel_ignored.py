@@ -59,7 +59,6 @@ CANCELLING_METHOD = Signal(
 """For an actor's method: `<task> for an actor <actor>` in 2.9.3, `task_id=<task> actor_id=<actor>` in 2.60."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks"
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 
 
 @rule(

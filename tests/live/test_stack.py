@@ -25,6 +25,7 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.stacks import pyspy, sampling, stacks, worker_stacks
 from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.observe.stacks.stacks import ProcessToSample, SampleOptions
+from raydoctor.observe.stacks.subject import SampledSubject
 from raydoctor.observe.stacks.suspects import Sampling, Suspects, suspects
 from raydoctor.observe.stacks.thread_rows import thread_rows, whose_is
 from raydoctor.observe.stacks.threads import KernelThread
@@ -428,6 +429,29 @@ def test_processes_that_could_be_seen_in_time_are_reported(
     assert {row["pid"] for row in rows(found, "clues")} == seen
     (gap,) = [item for item in found if isinstance(item, Gap)]
     assert gap.why == "this machine is overloaded: of 4 processes, 1 was not sampled"
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
+def test_a_process_whose_clues_came_too_late_is_reported(
+    sleepers: list[ProcessToSample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stack is there, but not what it waits for."""
+    searched = SampledSubject.clues
+
+    def late(subject: SampledSubject, options: SampleOptions) -> stacks.Row | None:
+        if subject.wanted.pid == sleepers[0].pid:
+            time.sleep(30)  # as on a machine without time
+        return searched(subject, options)
+
+    monkeypatch.setattr(SampledSubject, "clues", late)
+    found = list(stacks.samples(sleepers, SampleOptions(1), seconds=6))
+    assert {row["pid"] for row in rows(found, "samples")} == {each.pid for each in sleepers}
+    assert {row["pid"] for row in rows(found, "clues")} == {each.pid for each in sleepers[1:]}
+    (gap,) = [item for item in found if isinstance(item, Gap)]
+    assert gap.what == "what processes wait for"
+    assert gap.why == (
+        "this machine is overloaded: the search did not end in time for 1 of 4 processes"
+    )
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")

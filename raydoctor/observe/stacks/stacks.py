@@ -77,8 +77,14 @@ def samples(
         left = max(_LEAST, deadline - time.monotonic())
         clues = partial(SampledSubject.clues, options=options)
         most = min(left, 2 * options.timeout * _rounds(subjects))
+        found: list[Row | None] = []
         for found in _now_and_then(_in_parallel(clues, subjects, most)):
             yield table("clues", [row for row in found if row], source="proc", at=at)
+        searched = {row["pid"] for row in found if row}
+        late = [s for s in subjects if s.rows and s.wanted.pid not in searched]
+        if number := sum(identify(each.wanted) is not None for each in late):
+            why = f"{_NO_TIME}the search did not end in time for {number} of {len(subjects)} processes"
+            yield Gap("what processes wait for", why, _MORE_TIME, optional=True, about="stacks")
     yield from _gaps(subjects)
     yield from _incomplete(subjects, options)
 
