@@ -55,7 +55,7 @@ def block_spans(
         if own is None:
             depends = bool(state)
             own = line_spans(line, state, at in shaped, depth)
-            if not (depends or state):  # an equal line has equal spans
+            if not (depends or state or state.budget.is_spent):  # an equal line has equal spans
                 judged[key] = own
         if found and own and own[0].kind == found[-1].kind == UNREAD and found[-1].end >= at - 2:
             found[-1] = found[-1]._replace(
@@ -125,6 +125,10 @@ def _wrapped_spans(
 ) -> Iterator[Span]:
     """Spans in wrapped lines, which are joined first."""
     text = block[group.start : group.end]
+    if budget.is_spent:
+        if b"<secret:" not in text:
+            yield Span(group.start, group.end, UNREAD)
+        return
     joined = decode.view(text, _NEWLINE, _joint)
     if joined is None:
         return
@@ -166,7 +170,8 @@ def _with_reason(
 def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:
     """Spans of all secrets in a line; they may overlap, those of shapes come first."""
     if not state.budget.affords(line):
-        _note_context(line, state)
+        if state or _BEGINS_BLOCK.search(line):
+            _note_context(line, state)
         return [Span(0, len(line.rstrip(b"\r")), UNREAD)]
     if seen := decode.seen(line):
         return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
@@ -184,6 +189,10 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
             if inner := text_spans(decoded, depth + 1, state.budget):
                 found.append(span._replace(kind=inner[0].kind))
     return _within_strings(line, found) if found else found
+
+
+_BEGINS_BLOCK = pattern(rb"[:{\[\x1b\x08\x80-\xff]|machine|login|default|PRIVATE KEY")
+"""Every line that changes the context of the next has one of these, or one that decoding removes."""
 
 
 def _note_context(line: bytes, state: State) -> None:
