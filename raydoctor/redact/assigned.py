@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 
 from raydoctor.model.patterns import pattern
-from raydoctor.redact.names import PROSE, holds, is_plain, kind_of, looks_chosen, looks_secret
+from raydoctor.redact.names import (
+    PROSE,
+    holds,
+    is_plain,
+    kind_of,
+    looks_chosen,
+    looks_random,
+    looks_secret,
+)
 from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
 
 QUOTE = rb"\\{0,64}[\"']"
@@ -28,7 +36,7 @@ VALUE = (
 _NAME_OF = pattern(rb"[\w-][\w.-]{0,199}(?![\w.-])")
 _ASSIGNED = pattern(
     rb"(?P<name>[\w-][\w.-]{0,199})(?![\w.-])(?P<nq>" + QUOTE + rb")?(?:"
-    rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|!?={1,3}|:)\s*"
+    rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|-{1,2}>|!?={1,3}|:)\s*"
     rb"|(?P<encoded>%3[DdAa])"
     rb"|(?P<pair>\s*,\s*)(?=[bru]?" + QUOTE + rb")"
     rb"|(?P<blank>\s+)(?!-))" + VALUE
@@ -52,7 +60,7 @@ _COOKIE = pattern(
 
 _PARTS = (
     *b"token secret pass pw psk credential key auth cookie sig bearer pat jwt dsn sas".split(),
-    *b"string connstr mnemonic sessionid".split(),
+    *b"string connstr mnemonic sessionid sessid connect.sid saml verifier salt otp cred".split(),
 )
 """Every name of a secret contains one of these."""
 _NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
@@ -162,10 +170,8 @@ def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) 
     bare = match["bare"] is not None
     if is_plain(value, name, bare):
         return False
-    if match["blank"] is not None:
-        is_option = name.startswith("-") or match["nq"] is not None
-        if not is_option or value.lower() in PROSE:
-            return False
+    if match["blank"] is not None and not _is_after_blank(match, line, name, certain):
+        return False
     if match["pair"] is not None and (match["nq"] is None or _KEY_AFTER.match(line, match.end())):
         return False  # in `"name": "X_TOKEN", "value": …`, the second word is a key
     if not certain:
@@ -175,12 +181,25 @@ def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) 
     return True
 
 
+def _is_after_blank(match: re.Match[bytes], line: bytes, name: str, certain: bool) -> bool:
+    """Whether the word after a name is its value: an option's, or one that nobody writes in prose."""
+    value = line[slice(*value_span(match))]
+    if value.lower() in PROSE:
+        return False
+    if name.startswith("-") or match["nq"] is not None:
+        return True
+    if not certain or (name == "token" and line[: match.start()].lower().endswith(b" id ")):
+        return False
+    ends_line = name.isupper() and not line[match.end() :].strip()
+    return looks_random(value.rstrip(b".,;:")) or (ends_line and looks_chosen(value))
+
+
 def is_likely(name: str, value: bytes) -> bool:
     """Whether a value is a secret if its name alone does not decide it."""
     lower = name.lower()
     return (
         looks_secret(value)
-        or (lower.endswith(("sig", "signature")) and len(value) > 15)
+        or (lower.endswith(("sig", "signature", "sessid", "sessionid", ".sid")) and len(value) > 15)
         or (lower.endswith("pass") and looks_chosen(value))
     )
 

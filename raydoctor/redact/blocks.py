@@ -11,7 +11,14 @@ from raydoctor.model.patterns import pattern
 from raydoctor.redact import decode
 from raydoctor.redact.assigned import GAP, QUOTE, VALUE, value_span
 from raydoctor.redact.budget import JudgingBudget
-from raydoctor.redact.names import holds, is_plain, kind_of, looks_chosen, looks_secret
+from raydoctor.redact.names import (
+    holds,
+    is_plain,
+    kind_of,
+    looks_chosen,
+    looks_random,
+    looks_secret,
+)
 from raydoctor.redact.span import PLACEHOLDER, Span
 
 _AFTER_MACHINE = 8
@@ -134,7 +141,9 @@ def _body_spans(body: bytes, state: State) -> Iterator[Span]:
         state.machine -= 1
         if (match := _PASSWORD.match(body)) and not is_plain(match["s"], "password"):
             yield Span(*match.span("s"), "password")
-    elif (match := _PASSWORD.match(body)) and looks_chosen(match["s"]):
+    elif (match := _PASSWORD.match(body)) and (
+        looks_random(match["s"]) if body[match.end() :].strip() else looks_chosen(match["s"])
+    ):
         yield Span(*match.span("s"), "password")
     state.objects = max(0, state.objects - 1)
     yield from _mappings(body, state)

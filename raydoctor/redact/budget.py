@@ -4,8 +4,8 @@ The time for a line depends on its words: each name of a secret, quote and escap
 in its decoded copies. A text of short lines that are all made for this would take minutes. So each text has
 an estimated cost, and the bytes that were read pay for it: an ordinary log costs a tenth of that. A line that
 is too expensive counts as one secret. Estimates, not clocks, so that a text has the same result every time.
-Once the budget is spent, lines are refused without an estimate until the bytes of some kilobytes have paid for
-a reserve: otherwise most lines of such a text would each be estimated in vain.
+Once the budget is spent, lines are refused without an estimate until some kilobytes have paid for a reserve:
+otherwise most lines of such a text would be estimated in vain.
 """
 
 from __future__ import annotations

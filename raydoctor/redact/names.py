@@ -12,16 +12,23 @@ _KEYS_OF = frozenset((
     "api", "access", "secret", "private", "encryption", "signing", "account", "auth", "license",
     "integration", "storage", "ssh", "master", "sharedaccess", "shared", "consumer", "deploy",
     "application", "app", "subscription", "service", "ingestion", "client", "sas", "fernet", "write",
-    "instrumentation", "preshared", "pagerdutyrouting",
+    "instrumentation", "preshared", "pagerdutyrouting", "aes", "rsa", "hmac", "jwt", "cookie", "cipher",
+    "decryption", "wrapping", "unseal", "webhook", "totp",
 ))  # fmt: skip
 _CERTAIN = (
-    ("password", ("password", "passwd", "passphrase", "pwd", "passcode", "passkey", "storepass")),
+    (
+        "password",
+        (
+            *("password", "passwords", "passwd", "passphrase", "pwd", "passcode", "passkey"),
+            *("storepass", "passwort", "motdepasse"),
+        ),
+    ),
     (
         "credential",
         ("credential", "credentials", "connectionstring", "connstring", "connstr"),
     ),
     ("secret", ("secret", "secrets", "secretid", "clientsecret", "jwt", "secretstr", "mnemonic")),
-    ("token", ("token", "authorization", "bearer")),
+    ("token", ("token", "authorization", "bearer", "samlresponse", "samlrequest", "codeverifier")),
     ("cookie", ("cookie", "cookies")),
     (
         "key",
@@ -33,10 +40,11 @@ _CERTAIN = (
     ),
 )
 """Endings of names (lower case, no punctuation) whose value is a secret of any shape."""
-_WORDS = {"pw": "password", "psk": "password", "keypass": "password", "passw": "password"}
+_WORDS = {"pw": "password", "psk": "password", "keypass": "password", "passw": "password", "salt": "secret",
+          "otp": "token", "creds": "credential"}  # fmt: skip
 """Last words of such names."""
 _LIKELY = pattern(
-    r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|sessionid$|tokens$",
+    r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|sess(?:ion)?id$|connect\.sid$|tokens$",
     re.IGNORECASE,
 )
 """Names that may also have other values, so that the value must look like a secret."""
@@ -94,6 +102,9 @@ def kind_of(name: str) -> tuple[str, bool]:
 _PLAIN = pattern(
     rb"(?i:none|null|nil|nan|true|false|yes|no|on|off|undefined|str|string|bytes|int|bool|unset|empty|required|"
     rb"enabled|disabled|missing|incorrect|invalid|token|hidden|masked|x+|\*+|\.+|-+|optional\[.*|"
+    # What is said of a secret: no one chooses these.
+    rb"mounted|valid|expired|revoked|rotated|refreshed|renewed|rejected|accepted|verified|found|present|absent|"
+    rb"provided|configured|loaded|generated|created|updated|deleted|changed|"
     rb"\[?\W?(?:redacted|filtered|removed)\W?\]?)"
     rb"|\$(?:[A-Z_][A-Z0-9_]*|[{(].*)|%\(\w+\)s|%s|\{\w*\}?|<[^<>]*>|\d{1,6}|[|>][+-]?\d?"
 )

@@ -35,6 +35,14 @@ class SecretPlace(NamedTuple):
     """Whether a value in that place is a secret."""
 
 
+def _lists_secrets(value: bytes) -> bool:
+    """Whether a list of strings holds a secret; the tokens of a text are words."""
+    return any(names.looks_random(word) for word in _STRINGS.findall(value))
+
+
+_STRINGS = pattern(rb"[^\s\"'\\,]{8,}")
+_SEED_WORD = _MAYBE + rb"(?:\d{1,2}[.:)]\s?)?[a-z]{3,8}" + _MAYBE
+"""A word of a wallet's list, in a list or numbered."""
 _TO = rb"[^|;&\n]{0,300}?\s"
 
 PLACES: tuple[SecretPlace, ...] = (
@@ -62,6 +70,34 @@ PLACES: tuple[SecretPlace, ...] = (
         "key",
         (b"sharedkey",),
         pattern(rb"(?i)\bsharedkey(?:lite)?\s+[\w.-]+:(?P<s>[\w+/=-]{20,})"),
+    ),
+    SecretPlace(
+        "token",
+        (b"authorization",),
+        pattern(
+            rb"(?i)authorization"
+            + _MAYBE
+            + rb"\s*[:=,]\s*"
+            + _MAYBE
+            + rb"(?:token\s+token=|[a-z][\w-]{1,30}\s+)"
+            + _MAYBE
+            + rb"(?P<s>(?=[^\s\"']*\d)[^\s\"'<]{16,})"
+        ),
+    ),
+    SecretPlace(
+        "signature",
+        (b"mac=",),
+        pattern(rb"(?i)(?<![a-z])h?mac=" + _MAYBE + rb"(?P<s>[\w+/]{32,}=?)"),
+    ),
+    SecretPlace(
+        "token", (b"code=",), pattern(rb"[?&]code=(?P<s>[\w+/.~%-]{20,}=*)"), names.looks_secret
+    ),
+    SecretPlace(
+        "webhook",
+        (b"hook", b"key/"),
+        pattern(
+            rb"(?i)/(?:incomingwebhook|hooks/catch/\d{1,12}|with/key)/(?P<s>[\w-]{8,}(?:/[\w-]{8,})?)"
+        ),
     ),
     # ---- command lines
     SecretPlace("password", (b"sshpass",), pattern(rb"\bsshpass\s+-p\s*" + _MAYBE + _WORD)),
@@ -131,6 +167,37 @@ PLACES: tuple[SecretPlace, ...] = (
             + _MAYBE
             + _WORD
         ),
+    ),
+    SecretPlace(
+        "password",
+        (b" -a ", b" -u "),
+        pattern(rb"\s-[aAuU]\s+" + _MAYBE + rb"[\w.@-]{1,100}:" + _WORD),
+        names.looks_chosen,
+    ),
+    SecretPlace(
+        "password",
+        (b" -u ",),
+        pattern(rb"\blftp\b" + _TO + rb"-u\s+" + _MAYBE + rb"[\w.@-]{1,100}," + _WORD),
+    ),
+    SecretPlace(
+        "password",
+        (b"ssh-keygen",),
+        pattern(rb"\bssh-keygen\b" + _TO + rb"-[NP]\s+" + _MAYBE + _WORD),
+    ),
+    SecretPlace("password", (b"freerdp",), pattern(rb"freerdp\b" + _TO + rb"/p:" + _MAYBE + _WORD)),
+    SecretPlace(
+        "password", (b"snmp",), pattern(rb"\bsnmp\w+\b" + _TO + rb"-[AX]\s+" + _MAYBE + _WORD)
+    ),
+    SecretPlace(
+        "key",
+        (b"alias set",),
+        pattern(rb"\bmc\s+alias\s+set\s+\S+\s+\S+\s+\S+\s+" + _MAYBE + _WORD),
+    ),
+    SecretPlace("password", (b"setuser",), pattern(rb"(?i)\bsetuser\s+[^\n]{0,300}?\s>" + _WORD)),
+    SecretPlace(
+        "password",
+        (b"identified by",),
+        pattern(rb"(?i)\bidentified\s+by\s+" + QUOTE + rb"(?P<s>[^\"'\\]+)"),
     ),
     SecretPlace("password", (b"%",), pattern(rb"(?<!\S)(?:-U|--user)[\s=]*[\w.\\/-]+%" + _WORD)),
     SecretPlace(
@@ -271,6 +338,29 @@ PLACES: tuple[SecretPlace, ...] = (
         ),
         names.looks_random,
     ),
+    SecretPlace(
+        "key",
+        (b"fernet(", b"hmac.new(", b"aes.new("),
+        pattern(rb"(?i)\b(?:fernet|hmac\.new|aes\.new)\(\s*b?" + QUOTE + rb"(?P<s>[^\"'\\]{6,})"),
+    ),
+    SecretPlace(
+        "key",
+        (b"jwt.encode", b"jwt.decode", b"minio("),
+        pattern(
+            rb"(?i)\b(?:jwt\.(?:en|de)code\([^()\n]{0,500}?,|minio\(\s*"
+            + QUOTE
+            + rb"[^\"'\\]*"
+            + QUOTE
+            + rb"\s*,\s*"
+            + QUOTE
+            + rb"[^\"'\\]*"
+            + QUOTE
+            + rb"\s*,)\s*b?"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\]{6,})"
+        ),
+        names.looks_chosen,
+    ),
     # ---- phrases
     SecretPlace(
         "password",
@@ -285,6 +375,21 @@ PLACES: tuple[SecretPlace, ...] = (
     ),
     SecretPlace(
         "secret",
+        (b"mnemonic", b"phrase", b"seed words"),
+        pattern(
+            rb"(?i)\b(?:mnemonic|(?:seed|recovery|wallet|secret)[ _-](?:phrase|words))"
+            + _MAYBE
+            + rb"(?:\s*(?:=|:|->|\bis\b|\bare\b)\s*|\s+)[\[(]?"
+            + rb"(?P<s>"
+            + _SEED_WORD
+            + rb"(?:[\s,]{1,4}"
+            + _SEED_WORD
+            + rb"){11,23})"
+        ),
+        lambda value: len(names.PROSE & set(value.lower().split())) < 3,
+    ),
+    SecretPlace(
+        "secret",
         (b"mnemonic",),
         pattern(
             rb"(?i)\bmnemonic"
@@ -293,6 +398,18 @@ PLACES: tuple[SecretPlace, ...] = (
             + _MAYBE
             + rb"(?P<s>[a-z]+(?: [a-z]+){5,30})"
         ),
+    ),
+    SecretPlace(
+        "secret",
+        (b"pass", b"secret", b"tokens", b"key"),
+        pattern(
+            rb"(?i)(?P<name>[\w.-]{0,80}(?:passwords?|passwds?|secrets?|tokens|keys?))"
+            + _MAYBE
+            + rb"\s*[:=]\s*\[(?P<s>\s{0,8}b?"
+            + QUOTE
+            + rb"[^\]\n]{6,2000})\]"
+        ),
+        _lists_secrets,
     ),
     # ---- files
     SecretPlace(
@@ -311,9 +428,9 @@ PLACES: tuple[SecretPlace, ...] = (
     ),
     SecretPlace(
         "password",
-        (b":5432:", b":*:", b":5433:", b":6432:"),
+        (b":",),
         pattern(
-            rb"(?<![^\s\"'=])[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w.*-]{1,80}:[\w.*-]{1,80}:(?P<s>[^\s:\"'\\]{6,})"
+            rb"(?<=[\w.*\]-]):(?:\d{4,5}|\*):[\w.*-]{1,80}:[\w.*-]{1,80}:(?P<s>[^\s:\"'\\]{6,})"
         ),
         names.looks_chosen,
     ),
@@ -373,7 +490,20 @@ PLACES: tuple[SecretPlace, ...] = (
 _OPTION = pattern(rb"-(?<![\w-]-)[pw]")
 """An option that begins with `p` or `w`, in lower case: `-p`, and not `--port`."""
 _OF_COMMANDS = frozenset(
-    (b"-p", b"-w", b"-pw", b"--auth", b"%", b"curl", b"redis", b"htpasswd", b"sshpass", b"et ")
+    (
+        b"-p",
+        b"-w",
+        b"-pw",
+        b"--auth",
+        b"%",
+        b"curl",
+        b"redis",
+        b"htpasswd",
+        b"sshpass",
+        b"et ",
+        b" -a ",
+        b" -u ",
+    )
 )
 COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
 """The places of command lines."""

@@ -17,13 +17,26 @@ from raydoctor.redact.decode import may_be_coded
 WORDS = (
     *b"token secret pass credential key auth cookie signature sig= bearer _pat env_vars".split(),
     *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis- smbclient login openssl".split(),
-    *b"--user --proxy --cred".split(),
-    *(b" -p", b" -w", b'"kty', b"echo "),
+    *b"--user --proxy --cred creds= _creds -creds salt otp sessid= sessionid connect.sid".split(),
+    *b"samlresponse code_verifier code-verifier phrase setuser fernet( jwt.encode jwt.decode".split(),
+    *b"minio( hmac.new( mac= aes.new( hook snmp freerdp code=".split(),
+    *(
+        b" -p",
+        b" -w",
+        b" -u ",
+        b" -a ",
+        b'"kty',
+        b"echo ",
+        b"alias set",
+        b"seed words",
+        b"identified by",
+    ),
 )
 """Lower-case words; each line with one of them is examined."""
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
-_DROPPED = bytes({*range(0x80)} - {*b"\n$=-@:_", *b"acghklnoprstuwy", *b"ACGHKLNOPRSTUWY"})
-_EXACT = b":5432:"
+_DROPPED = bytes({*range(0x80)} - {*b"\n$=-@:_(", *b"acghklnoprstuwy", *b"ACGHKLNOPRSTUWY"})
+_FIELDS = pattern(rb":(?:\d{4,5}|\*):[\w.*-]{1,80}:[\w.*-]{1,80}:")
+"""An entry of a password file of PostgreSQL."""
 _SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in WORDS)
 """Each word with its skeleton, which lacks some letters: such a copy is half as long and searched first."""
 _PIECE = 1 << 14
@@ -47,8 +60,7 @@ def worded(block: bytes) -> Iterator[int]:
         piece = block[begin : begin + _PIECE + _LONGEST]
         skeleton = piece.translate(_LOWER, _DROPPED)
         words = [word for word, bones in _SKELETONS if bones in skeleton]
-        if _EXACT in piece:
-            words.append(_EXACT)
+        yield from (begin + match.start() for match in _FIELDS.finditer(piece))
         lower = piece.lower() if words else b""
         for word in words:
             at = lower.find(word)
@@ -77,7 +89,8 @@ def shaped(block: bytes) -> Iterator[int]:
     while at >= 0:
         end = find(b" ", at)
         end = len(block) if end < 0 else end
-        if not is_id(block, at):
+        # After a dot, an id may be the second half of a token: Airtable's, Amazon's.
+        if not is_id(block, at) or block[at - 1 : at] == b".":
             if may_be_coded(block[at : at + 16]):
                 yield at
             else:

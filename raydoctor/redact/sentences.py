@@ -10,7 +10,9 @@ from raydoctor.redact.span import Span
 
 _SUBJECTS = ((b"pass", "password"), (b"pw", "password"), (b"secret", "secret"), (b"token", "token"),
              (b"credential", "credential"), (b"key", "key"))  # fmt: skip
-_ITS_KIND = pattern(rb"(?i)(?:api|access|secret|license|private|auth|account|signing)[ _-]?$")
+_ITS_KIND = pattern(
+    rb"(?i)(?:api|access|secret|license|private|auth|account|signing|unseal|encryption|decryption)[ _-]?$"
+)
 """Text before `key` in a sentence about a secret, not about the key of a table."""
 _SUBJECT = (
     rb"(?i)(?:pass(?:word|wd|phrase|code)?|pwd?|secret|token|credential|key)s?(?: id)?[*_`]{0,2}(?:\\*[\"'])?"
@@ -54,6 +56,7 @@ def _said(line: bytes, at: int, kind: str) -> Iterator[Span]:
     match = _SAID.match(line, at)
     if match is None and (kind == "key" or _BEFORE.search(line, max(0, at - 40), at)):
         match = _GIVEN.match(line, at)
+        match = match if match and looks_chosen(match["s"].rstrip(b".,;:)")) else None
     if match is None and (match := _ASKED.match(line, at)) and not looks_random(match["s"]):
         return
     if match and looks_chosen(word := match["s"].rstrip(b".,;:)")):

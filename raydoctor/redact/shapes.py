@@ -11,6 +11,9 @@ from itertools import accumulate
 from raydoctor.model.patterns import pattern
 from raydoctor.redact.span import PLACEHOLDER, Span
 
+_MIXED = r"(?=[\w-]{0,60}\d)(?=[\w-]{0,60}[a-z])(?=[\w-]{0,60}[A-Z])"
+"""A token after a short prefix that other words have as well must be of letters in both cases and digits."""
+
 SHAPES: Mapping[str, tuple[str, str]] = {
     "aws_key": ("AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9])"),
     "gcp_key": ("AIza", r"AIza[\w-]{35}"),
@@ -40,7 +43,10 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     "databricks": ("dapi", r"dapi[0-9a-f]{32}(?:-\d+)?"),
     "wandb": ("wandb_v1_", r"wandb_v1_\w{20,}"),
     "jwt": ("eyJ", r"eyJ[\w-]{8,1000}(?:\.[\w-]{8,}){1,4}(?:\.[\w-]*)?"),
-    "vault": ("hvs. hvb. hvr.", r"hv[sbr]\.[\w-]{20,}"),
+    "vault": (
+        "hvs. hvb. hvr. s. b.AAAAAQ",
+        rf"hv[sbr]\.[\w-]{{20,}}|s\.{_MIXED}[A-Za-z0-9]{{24}}(?![\w.-])|b\.AAAAAQ[\w-]{{40,}}",
+    ),
     "doppler": ("dp.", r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}"),
     "age_key": ("AGE-", r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}"),
     "terraform": (".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}"),
@@ -70,6 +76,35 @@ SHAPES: Mapping[str, tuple[str, str]] = {
         "== 7Q~ 8Q~",
         r"[A-Za-z0-9+/]{86}==(?![A-Za-z0-9=])|[\w~.-]{3}[78]Q~[\w~.-]{31,34}",
     ),
+    "issued_hex": (
+        "ARS_ gems_ ua_ qp_ qu_ qa_ key- IPAT_ v1.0- xkeysib- pat sk_ phx_",
+        r"(?:CLOJARS|rubygems|bkua|sq[pua])_[0-9a-f]{40,}|key-[0-9a-f]{32}(?![\w-])|CCIPAT_\w{10,}|phx_\w{30,}"
+        r"|v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}|xkeysib-[0-9a-f]{64}-\w{16}|pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"
+        r"|sk_[0-9a-f]{48}",
+    ),
+    "issued_uuid": (
+        "pat- sdk- mob- mws.",
+        r"(?:pat-\w\w\d-|sdk-|mob-|amzn\.mws\.)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
+    ),
+    "issued_long": (
+        "dt0 ZAK ZTK fm2_ fm1_ fo1_ fo2_ pscale_ pnu_ pnb_ tfp_ sq0 PAT- LTAI AKID tvly- rpa_ KCp8 oy2 napi_"
+        " sb_secret_ _sa_sk_ 256~ EAAA csk- unkey_",
+        r"dt0[a-z]\d\d\.[A-Z0-9]{24}\.[A-Z0-9]{64}|EZ[AT]K[A-Za-z0-9]{50,}|f[mo][12]_[\w+/=-]{40,}"
+        r"|pscale_(?:tkn|pw|oauth)_[\w.-]{30,}|pn[ub]_[A-Za-z0-9]{36}|tfp_[\w-]{40,}|sq0[a-z]{3}-[\w-]{22,}"
+        r"|CFPAT-[\w-]{43}|LTAI[A-Za-z0-9]{16,24}(?!\w)|AKID[A-Za-z0-9]{32}(?!\w)|tvly-[\w-]{30,}|rpa_[A-Z0-9]{30,}"
+        r"|AKCp8[A-Za-z0-9]{60,}|oy2[a-z0-9]{43}(?!\w)|napi_[a-z0-9]{40,}|sb_secret_[\w-]{20,}|mdb_sa_sk_[\w-]{30,}"
+        r"|sha256~[\w-]{43}(?!\w)|EAAA[\w-]{60,}|csk-[a-z0-9]{40,}|unkey_[A-Za-z0-9]{20,}",
+    ),
+    "issued_mixed": (
+        "fw_ as- ak- pa- re_",
+        rf"(?:fw_|a[sk]-|re_){_MIXED}[A-Za-z0-9]{{22,}}(?![\w-])|pa-{_MIXED}[\w-]{{40,}}",
+    ),
+    "discord": (
+        # base64 of a decimal number
+        "MD MT Mj Mz ND NT Nj Nz OD OT",
+        r"(?:M[DTjz]|N[DTjz]|O[DT])[\w-]{21,26}\.[\w-]{6}\.[\w-]{27,40}(?![\w.-])",
+    ),
+    "firebase": (":APA91b", r"[\w-]{7,30}:APA91b[\w-]{100,}"),
     "ssh_key": ("b3BlbnNzaC1rZXktdjE", r"b3BlbnNzaC1rZXktdjE[A-Za-z0-9+/=]+"),
 }
 """Kind (`_` for `-`) -> texts of which each such token has one, or follows it closely; and the pattern of an
@@ -92,10 +127,22 @@ def _shapes() -> re.Pattern[bytes]:
     return re.compile(f"{_NOT_INSIDE}(?:{named})".encode())
 
 
+_BEGINNING = 12
+_COUNT = re.compile(r"\{(\d+)(?:,\d*)?\}(?!\d)")
+_WHAT_FOLLOWS = re.compile(r"\(\?![^)]*\)$|\(\?![^)]*\)(?=\|)|\(\?=[^)]*\)")
+
+
+def _at_most(count: re.Match[str]) -> str:
+    return f"{{{_BEGINNING},}}" if int(count[1]) > _BEGINNING else count[0]
+
+
 @cache
 def _any_shape() -> re.Pattern[bytes]:
-    """A cheaper pattern that accepts every shape, without named groups and the check of what precedes."""
-    quick = {kind: shape for kind, (_, shape) in SHAPES.items()}
+    """A cheaper pattern that accepts the beginning of every shape, as a terminal's edge may cut a token."""
+    quick = {
+        kind: _COUNT.sub(_at_most, _WHAT_FOLLOWS.sub("", shape))
+        for kind, (_, shape) in SHAPES.items()
+    }
     # The complete pattern is slow because it may begin at every third character.
     quick["jwt"] = r"eyJ[\w-]{8}"
     return re.compile("|".join(quick.values()).encode())
@@ -108,18 +155,25 @@ def within(text: bytes, parts: Iterable[tuple[int, int]]) -> set[tuple[int, int]
     ends = list(accumulate([end for _, end in ordered], max))
     possible: set[int] = set()
     # A pattern of this many alternatives takes ten times as long as the search for all marks.
+    without: set[bytes] = set()
     for start, piece in _pieces(text, begins, ends):
+        if piece in without:  # names and paths, which most logs repeat
+            continue
+        before = len(possible)
         for mark in _MARKS:
             at = piece.find(mark)
             while at >= 0:
                 after = bisect_right(begins, start + at)
                 possible.update(range(bisect_right(ends, start + at), after))
                 at = piece.find(mark, begins[after] - start) if after < len(begins) else -1
+        if len(possible) == before:
+            without.add(piece)
     search = _any_shape().search if possible else None
     return {ordered[number] for number in possible if search and search(text, *ordered[number])}
 
 
-_NEAR = 1 << 10
+_NEAR = 64
+"""Bytes between two parts that are searched faster than a further piece is."""
 
 
 def _pieces(text: bytes, begins: list[int], ends: list[int]) -> Iterator[tuple[int, bytes]]:
