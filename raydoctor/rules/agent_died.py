@@ -47,7 +47,12 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster, kernel
-from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
+from raydoctor.rules.shared.cluster import (
+    AGENT_FAILED,
+    FAULT_TOLERANCE_DOC,
+    DeadRaylet,
+    node_of_death,
+)
 from raydoctor.rules.shared.traceback import NO_FAILURES, parse
 
 EXITED = Signal(
@@ -61,7 +66,7 @@ ABNORMAL = Signal(
     "agent.abnormal",
     "Agent is working abnormally. It will exit immediately.",
     r"^Agent is working abnormally\. It will exit immediately\.(?P<what>.*)",
-    ("dashboard-agent",),
+    (*DRIVER, "dashboard-agent"),
     "Agent is working abnormally. It will exit immediately.\nTraceback (most recent call last):\nImportError: cygrpc",
     extent="record",
     symptom=True,
@@ -133,8 +138,22 @@ def agent_died(case: Case) -> Iterator[Finding]:
     echoes = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
     if echoes and not found:
         yield _from_echoes(case, echoes)
-    elif not found and (errors := [*case.of(ERROR.kind), *_own_tracebacks(case)]):
+    elif not found and (errors := [*case.of(ERROR.kind), *_own_tracebacks(case), *_ends(case)]):
         yield _from_errors(case, errors)
+
+
+_FATE = pattern(r"\b(?P<agent>\w{1,60}_agent) failed and raylet fate-shares with it")
+
+
+def _ends(case: Case) -> Iterator[Event]:
+    """An agent's own last record in an excerpt, or the GCS's reason for a node's death, without the raylet's log.
+
+    `port-conflict` reports a port that is in use.
+    """
+    for event in case.of(ABNORMAL.kind):
+        if event.source.is_excerpt and _PORT_TAKEN not in event.text:
+            yield event
+    yield from (e for e in case.of("node.dead") if _FATE.search(e["why"]) and not case.torn_down(e))
 
 
 def _own_tracebacks(case: Case) -> Iterator[Event]:
@@ -154,7 +173,8 @@ def _own_tracebacks(case: Case) -> Iterator[Event]:
 
 def _from_errors(case: Case, errors: list[Event]) -> Finding:
     """The exception of an agent in a driver's output, without the logs of its node."""
-    first = errors[0]
+    dead = next((e for e in errors if e.kind == "node.dead"), None)
+    first = next((e for e in errors if e is not dead), errors[0])
     below = [
         e
         for e in case.of(*TRACEBACKS)
@@ -163,15 +183,35 @@ def _from_errors(case: Case, errors: list[Event]) -> Finding:
     raised = parse(below[0].message) if below else None
     what = f": it raised {cut(str(raised), 160)}" if raised else ""
     is_of_environments = bool(raised and raised.frames and "runtime_env" in raised.frames[0].file)
-    name = "runtime_env_agent" if is_of_environments else "dashboard_agent"
+    fate = _FATE.search(dead["why"]) if dead else None
+    name = (
+        fate["agent"] if fate else "runtime_env_agent" if is_of_environments else "dashboard_agent"
+    )
     agent = _Agent(name, first, (), (), (), is_log_read=False)
     node = first["name"] or first["ip"]
+    if dead:
+        what += ", so its raylet exited and the node went down"
+        node = case.node_name(node_of_death(dead)).removeprefix("node ")
     return Finding(
         f"The {name.replace('_', ' ')}{f' of node {node}' if node else ''} ended{what}",
-        (Link(first, "the agent reports the exception that ends it"),),
-        explains=(Entity("raylet", "local"),),
+        (
+            *(
+                Link(e, "the agent reports the exception that ends it")
+                for e in (first,)
+                if e is not dead
+            ),
+            *(
+                Link(e, f"the GCS records that the raylet ended with its {name}")
+                for e in (dead,)
+                if e
+            ),
+        ),
+        explains=(
+            Entity("raylet", "local"),
+            *(Entity("raylet", node_of_death(e)) for e in errors if e.kind == "node.dead"),
+        ),
         caused_by=_without_gcs(case),
-        severity="warning",
+        severity=None if dead else "warning",
         count=evidence.total(errors),
         remedies=_remedies(agent),
         covers=(*errors, *below),
@@ -396,6 +436,29 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "The dashboard agent of node ray-head ended: it raised ImportError: cannot import name 'cygrpc'",
         ),
+    ),
+    Example(
+        "only the GCS's record of the death names the agent",
+        {"logs/gcs_server.out": _NODE_DEAD},
+        consequences=("node-died",),
+        says=("The dashboard agent of node ", "so its raylet exited"),
+    ),
+    console(
+        "the GCS's record, and the agent's log cut within the traceback",
+        f"In gcs_server.out:\n{_NODE_DEAD}\nIn dashboard_agent.log:\n{_PORT.rpartition('OSError')[0]}",
+        consequences=("node-died",),
+        says=("The dashboard agent of node ", "went down"),
+    ),
+    console(
+        "the end of an agent's log is pasted alone",
+        f"{_PORT.rpartition('OSError')[0]}ImportError: cannot import name 'cygrpc'\n",
+        severity="warning",
+        says=("it raised ImportError: cannot import name 'cygrpc'",),
+    ),
+    console(
+        "a program writes the words",
+        "note: found 'dashboard_agent failed and raylet fate-shares with it' in the FAQ\n"
+        "check: Agent is working abnormally. It will exit immediately.\nstep 2\n",
     ),
     console(
         "a task of the program quotes an agent's report",

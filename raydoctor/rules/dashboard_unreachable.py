@@ -80,6 +80,12 @@ _OF_OPERATOR = Signal(
     symptom=True, fold=("host",),
 )  # fmt: skip
 """KubeRay's operator (`utils/dashboardclient`, 0.3 to 1.5)."""
+_REQUEST = pattern(
+    r"\b(?:Get|Put|Post|Delete) \"https?://(?P<address>[\w.-]{1,253}:(?:8265|52365))/api/[^\"\s]{0,300}\": dial tcp (?P<why>[^\"\n]{1,300})"
+)
+"""The same in an event of a RayService or a RayJob."""
+_NOT_YET = 5
+"""Failed requests below which the head may still be starting."""
 _NO_API = Signal(
     "dashboard.no_api", " fail: ",
     r"\b(?P<call>UpdateDeployments|GetServeDetails|GetServeApplications|SubmitJob) fail: (?P<why>(?:404|50[234]) [A-Za-z]{1,30}(?: [A-Za-z]{1,30}){0,2})", DRIVER,
@@ -211,8 +217,36 @@ def dashboard_unreachable(case: Case) -> Iterator[Finding]:
         yield _finding(case, events, reasons)
     if not failed:
         yield from _of_commands(case)
+        yield from _of_events(case)
     for events in evidence.grouped(case.of(_NOT_FORWARDED.kind), lambda e: e["local"]).values():
         yield _not_forwarded(case, events)
+
+
+def _of_events(case: Case) -> Iterator[Finding]:
+    """Requests of KubeRay's operator that failed again and again, as the events of an object report them."""
+    ready = {
+        e["name"]
+        for e in case.of("kube.service", "kube.job")
+        if e["state"] in ("Running", "SUCCEEDED")
+    }
+    found: dict[str, list[tuple[Event, str]]] = {}
+    for event in case.of("kube.event"):
+        request = _REQUEST.search(event["message"])
+        if request and int(event["count"] or 1) >= _NOT_YET and event["name"] not in ready:
+            found.setdefault(request["address"], []).append((event, request["why"]))
+    for address, events in found.items():
+        last, why = events[-1]
+        words = _WHY.search(why)
+        yield Finding(
+            f"KubeRay's operator could not reach the dashboard{' agent' if address.endswith(':52365') else ''} at {address}"
+            + (f": {words['words']}" if words and words["words"] else ""),
+            (Link(last, f"the operator's request failed {last['count']} times"),),
+            explains=(Entity("choice-of-cluster", address),),
+            caused_by=(Entity("dashboard", "head"), Entity("gcs", "gcs"), hosts.entity("head")),
+            count=sum(int(e["count"] or 1) for e, _ in events),
+            remedies=(_OF_HEAD,),
+            covers=tuple(e for e, _ in events),
+        )  # fmt: skip
 
 
 def _not_forwarded(case: Case, events: list[Event]) -> Finding:
@@ -367,18 +401,21 @@ def _tracebacks(case: Case, event: Event) -> list[Event]:
     ]
 
 
+_OF_HEAD = Remedy(
+    "Check whether the head runs, listens on 0.0.0.0, and has the Ray version that the manifest names",
+    (
+        "kubectl get pods,endpoints -n NAMESPACE -l ray.io/node-type=head",
+        "kubectl logs -n NAMESPACE HEAD_POD -c ray-head --tail=50",
+        'rayStartParams: {dashboard-host: "0.0.0.0"}   # headGroupSpec',
+    ),
+    doc=_KUBERAY_DOC,
+)
+
+
 def _remedies(last: Event, address: str) -> Iterator[Remedy]:
     host, _, port = address.rpartition(":")
     if last.kind in (_OF_OPERATOR.kind, _NO_API.kind, _NOT_JSON.kind):
-        yield Remedy(
-            "Check whether the head runs, listens on 0.0.0.0, and has the Ray version that the manifest names",
-            (
-                "kubectl get pods,endpoints -n NAMESPACE -l ray.io/node-type=head",
-                "kubectl logs -n NAMESPACE HEAD_POD -c ray-head --tail=50",
-                'rayStartParams: {dashboard-host: "0.0.0.0"}   # headGroupSpec',
-            ),
-            doc=_KUBERAY_DOC,
-        )
+        yield _OF_HEAD
         return
     if port in _OTHER_PORTS:
         yield Remedy(
@@ -481,6 +518,22 @@ EXAMPLES: tuple[Example, ...] = (
         "the operator's request is refused",
         f"{_OF_OPERATOR.sample}\n",
         says=("KubeRay's operator could not reach the dashboard at serve-head-svc", "connection refused", "kubectl get pods,endpoints"),
+    ),
+    *(
+        Example(
+            f"events of a RayService report the operator's request {count} times",
+            {
+                "events.txt": "Events:\n  Type    Reason                       Age                 From                   Message\n"
+                "  ----    ------                       ----                ----                   -------\n"
+                "  Normal  WaitForServeDeploymentReady  9m (xCOUNT over 9m)    rayservice-controller  "
+                'Put "http://chat-head-svc.ml.svc:52365/api/serve/deployments/": dial tcp 10.0.0.9:52365: connect: connection refused\n'.replace('COUNT', str(count))
+            },
+            **expected,
+        )
+        for count, expected in (
+            (31, {"says": ("the dashboard agent at chat-head-svc.ml.svc:52365: connection refused",)}),
+            (2, {}),
+        )
     ),
     console(
         "the dashboard is too old for the operator's request",

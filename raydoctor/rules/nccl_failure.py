@@ -69,7 +69,7 @@ _PEER_GONE = (
 )
 _NCCL = pattern(r"NCCL [Ee]rror(?: in: | \d{1,3}: |: )")
 _HCCL = pattern(
-    r"(?:HCCL|OPS) function error: (?P<call>[Hh]ccl\w{1,60})[^\n]{0,300}?, error code is (?P<code>\d{1,9})|HCCL error in: "
+    r"(?:HCCL|OPS) function error: (?P<call>[Hh]ccl\w{1,60})[^\n]{0,300}?, error code is (?P<code>\d{1,9})|HCCL error in: |ERR02200 DIST call (?:hccl|HCCL) api failed"
 )
 """torch_npu's texts for a call of HCCL that failed."""
 _USUAL = 600
@@ -127,6 +127,15 @@ PRINTED = (
                 "[ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64",
             ),
         )
+    ),
+    Signal(
+        "nccl.error",
+        "ERR02200 DIST call ",
+        r"(?:^|\] )\[ERROR\] \d{4}-\d\d-\d\d-[\d:]{8} \(PID:\d{1,10}, Device:-?\d{1,5}, RankID:(?P<rank>-?\d{1,9})\) "
+        r"(?P<what>ERR02200 DIST call (?:hccl|HCCL) api failed)",
+        OUTPUT,
+        "[ERROR] 2026-11-21-07:34:12 (PID:812, Device:0, RankID:-1) ERR02200 DIST call hccl api failed.",
+        symptom=True,
     ),
     *(
         Signal(
@@ -347,7 +356,13 @@ def _printed(case: Case, events: list[Event]) -> Finding:
     return Finding(
         _shared_gpu(shared) if shared else f"{library} failed{where}{what}",
         (
-            *(Link(e, f"a rank raised {e['type']}") for e in events[:1] if e["type"]),
+            *(
+                Link(
+                    e,
+                    f"a rank raised {e['type']}" if e["type"] else "a rank reports the failed call",
+                )
+                for e in events[:1]
+            ),
             *_shared_links(shared),
         ),
         caused_by=evidence.exit_entities(case.exits) if gone else (),
@@ -652,6 +667,17 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a launcher logs how it avoids two ranks on a GPU",
         "note: NCCL WARN Duplicate GPU detected means that LOCAL_RANK is not set\n",
+    ),
+    console(
+        "vLLM's engine logs a failed call of HCCL, and the traceback is cut",
+        f"ERROR 11-21 07:34:12 [engine.py:458] {PRINTED[5].sample}\nERROR 11-21 07:34:12 [engine.py:458] Traceback (most recent call last):\n"
+        'ERROR 11-21 07:34:12 [engine.py:458]   File "/app/vllm/engine/multiprocessing/engine.py", line 446, in run_mp_engine\n'
+        "ERROR 11-21 07:34:12 [engine.py:458]     engine = MQLLMEngine.from_vllm_config(\n",
+        says=("HCCL failed: ERR02200 DIST call hccl api failed", "npu-smi info"),
+    ),
+    console(
+        "a program quotes the error's number, and continues",
+        "(check pid=12) see the manual for ERR02200 DIST call hccl api failed\nstep 2\n",
     ),
     console(
         "HCCL's settings and another function's error code are printed",

@@ -44,7 +44,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import data, train
+from raydoctor.rules.shared import data, task_error, train
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
 from raydoctor.rules.shared.failures import (
@@ -122,6 +122,14 @@ _RECREATIONS = (
     ),
 )  # fmt: skip
 """RLlib's `utils/actor_manager.py`, with the traceback below it: 2.3 to 2.34, and later."""
+_ATTEMPT = Signal(
+    "task.attempt_raised", " failed with error TASK_EXECUTION_EXCEPTION ",
+    r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error TASK_EXECUTION_EXCEPTION [^\n]{0,200}?"
+    r"error_message: \"(?:User exception:\\n)?(?P<what>[^\n]{0,8000})", DRIVER,
+    f"Task attempt {'c8' * 24} failed with error TASK_EXECUTION_EXCEPTION Fail immediately? 0, status OK, error info error_message: "
+    '"User exception:\\nray::load() (pid=12, ip=10.0.0.2)\\n  File \\"/app/etl.py\\", line 6, in load\\nKeyError: 1"', fold=("task",),
+)  # fmt: skip
+"""A driver's own log of Ray's C++ code, pasted: Ray will retry the task (2.9 to 2.60). A program's output lacks it."""
 _SHOWS = (
     "Ray prints the failed call, and the console ends within its traceback",
     "Ray prints the failed result, which the program never fetched",
@@ -146,6 +154,7 @@ _PASSING = (
         _ENGINE_FAILED,
         _DASHBOARD,
         _HEADLESS,
+        _ATTEMPT,
         *_RECREATIONS,
         *misuse.SIGNALS,
     ),
@@ -189,8 +198,49 @@ def task_exception(case: Case) -> Iterator[Finding]:
     if not cut:
         found += [*([] if recreated else _cut_methods(case)), *_shown_by_dashboard(case)]
     yield from (
-        found or [*_beheaded(case), *_cut_calls(case)] or [*_of_workers(case)] or _in_workers(case)
+        found
+        or [*_beheaded(case), *_cut_calls(case)]
+        or [*_of_workers(case)]
+        or [*_in_workers(case)]
+        or _of_attempts(case)
     )
+
+
+def _of_attempts(case: Case) -> Iterator[Finding]:
+    """Attempts that Ray retries, in a pasted log of a driver's C++ code; the log may be cut within the exception."""
+    found: dict[str, list[Event]] = {}
+    for event in case.of(_ATTEMPT.kind):
+        if event.source.is_excerpt:
+            text = (
+                event["what"].replace("\\n", "\n").replace('\\"', '"').partition('" error_type')[0]
+            )
+            text = text.rstrip('"')
+            failure = task_error.parse_failure(text)
+            raised = failure.raised if failure else None
+            raised = raised or parse(f"{BEGIN}\n{text}") or cut_off(f"{BEGIN}\n{text}")
+            if raised and raised.is_rays_own:
+                continue
+            who = _called(failure.function) if failure else "A task"
+            what = (
+                _cut(str(raised)) if raised and raised.type else "an exception that the log cut off"
+            )
+            place = f", in {raised.place}" if raised and raised.place else ""
+            found.setdefault(f"{who} raised {what}{place}", []).append(event)
+    for headline, events in found.items():
+        yield Finding(
+            f"{headline}, and Ray runs the task again",
+            (Link(events[-1], "the driver's own log reports the failed attempt"),),
+            explains=(Entity("task-error", headline),),
+            severity="warning",
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    "Read the whole exception in the log of the worker that ran the task",
+                    ("grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",),
+                ),
+            ),
+            covers=tuple(events),
+        )  # fmt: skip
 
 
 def _type(seen: Printed) -> str:
@@ -1118,6 +1168,27 @@ _BY_REFERENCE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"a driver's own log reports an attempt, {what}",
+            f"[2026-11-21 07:34:12,340 W 38 59] task_manager.cc:1107: {text}\n",
+            says=(says, "Ray runs the task again"),
+            severity="warning",
+        )
+        for what, text, says in (
+            ("whole", _ATTEMPT.sample, "load() raised KeyError: 1, in load() (etl.py:6)"),
+            (
+                "cut within the traceback",
+                _ATTEMPT.sample.partition(", in load")[0],
+                "raised an exception that the log cut off",
+            ),
+        )
+    ),
+    console(
+        "a driver's own log reports an attempt whose worker died",
+        "[2026-11-21 07:34:12,340 W 38 59] task_manager.cc:1107: "
+        f"{_ATTEMPT.sample.replace('TASK_EXECUTION_EXCEPTION', 'WORKER_DIED').partition('ray::')[0]}\n",
+    ),
     Example(
         "an exception raised from another one",
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},

@@ -9,7 +9,9 @@ repeatedly failed`. Before Ray 2.55 nothing fails: tasks wait forever.
 ## Why
 A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment
 breaks the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), a Ray or Python
-version other than the raylet's, a missing library, or a limit on threads or files.
+version other than the raylet's, a missing library, or a limit on threads or files. A module of yours that parses
+`sys.argv` while it is imported also ends the worker: the command line of a worker holds Ray's own options
+(`default_worker.py: error: unrecognized arguments: --node-ip-address=…`).
 
 ## Confirm
 - `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet.
@@ -47,6 +49,16 @@ _HIDDEN = pattern(
 )
 
 
+_PARSE = Remedy(
+    "Parse arguments only where the file runs as a program: workers import the module, and their command line is Ray's",
+    (
+        'if __name__ == "__main__": args = parser.parse_args()   # not at the level of the module',
+        "args, _ = parser.parse_known_args()   # if the module must parse while it is imported",
+    ),
+    doc=_DOC,
+)
+
+
 @rule(
     tier="root",
     severity="error",
@@ -79,7 +91,7 @@ def _finding(case: Case, one: Starts) -> Finding:
         ),
         count=max(1, one.count),
         severity="warning" if worker_start.is_over(case, one) else None,
-        remedies=tuple(_remedies(case, raised)),
+        remedies=(_PARSE,) if _arguments(one) and not raised else tuple(_remedies(case, raised)),
         covers=(*one.events, *one.words, *one.given_up, *worker_start.echoes(case, "dead")),
     )
 
@@ -100,15 +112,23 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
 def _what(one: Starts, raised: Raised | None) -> str:
     if raised:
         return f"{raised}" + (f", in {raised.place}" if raised.place else "")
+    if parsed := _arguments(one):
+        return f"a module that it imported parses Ray's own options ({parsed})"
     if any(cut_off(e.message) for e in one.words):
         return "an exception that the console cut off"
     words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
     return words.strip() or "their output is not in the capture (see raylet.err on that node)"
 
 
+def _arguments(one: Starts) -> str:
+    """What a parser of command lines printed about Ray's own options; empty if none did."""
+    return next((e["what"] for e in one.words if e.kind == worker_start.ARGUMENTS[0].kind), "")
+
+
 def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
     for event in one.words[:1]:
-        yield Link(event, f"a starting worker printed {_what(one, raised)}")
+        what = "the error of a parser" if _arguments(one) else _what(one, raised)
+        yield Link(event, f"a starting worker printed {what}")
     for event in one.events[:1]:
         after = f" after {one.timeout:.0f} s" if one.timeout else ""
         yield Link(event, f"the raylet found the starting process dead{after}")
@@ -207,6 +227,18 @@ _NO_HOME = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"a module parses the worker's command line: {signal.find}",
+            f"(pid=450) usage: default_worker.py [-h] [--lr LR]\n(pid=450) {signal.sample}\n",
+            says=("parses Ray's own options", "parse_known_args"),
+        )
+        for signal in worker_start.ARGUMENTS
+    ),
+    console(
+        "a program of the user rejects its own options",
+        "(main pid=450) usage: train.py [-h] [--lr LR]\n(main pid=450) train.py: error: unrecognized arguments: --node-ip-address=10.0.0.2\n",
+    ),
     Example(
         "a user module hides a standard one, and Ray gives up",
         {

@@ -120,13 +120,23 @@ class Rewriter:
 
 
 def _completed(lines: list[Numbered]) -> list[Numbered]:
-    """The lines of a paste, with a name or a heading completed within which it ends."""
+    """The lines of a paste, with what is lost of the name, the heading or the `raise` statement within which it ends."""
     last = max((n for n, (_, text) in enumerate(lines) if text.strip()), default=None)
     if last is None:
         return lines
     number, text = lines[last]
     text = tracebacks.with_heading(exceptions.completed(text))
-    return [*lines[:last], (number, text), *lines[last + 1 :]]
+    added: list[Numbered] = []
+    if any(
+        "raise " in each for _, each in lines[max(0, last - tracebacks.STATEMENT_LINES) : last + 1]
+    ):
+        end = [
+            prefixes.strip(each)
+            for _, each in lines[max(0, last - tracebacks.STATEMENT_LINES) : last + 1]
+        ]
+        if raised := tracebacks.exception_of([each.text for each in end]):
+            added = [(number, text.removesuffix(end[-1].text) + raised)]
+    return [*lines[:last], (number, text), *added, *lines[last + 1 :]]
 
 
 def _plain(raws: list[str], first: int) -> list[str]:

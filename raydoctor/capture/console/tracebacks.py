@@ -7,13 +7,16 @@ rich (`rich/traceback.py`): a box, `│ /path/f.py:12 in g │`, the exception b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from raydoctor.capture.console.prefixes import Stripped
 from raydoctor.model.patterns import pattern
 
+STATEMENT_LINES = 12
+"""The most lines that a `raise` statement and its frame have, for `exception_of`."""
 Placed = tuple[int, Stripped]
 """A line and its number in the original."""
 BEGIN = "Traceback (most recent call last):"
@@ -133,6 +136,35 @@ def with_heading(text: str) -> str:
         and _BEGINS.startswith(match["begin"])
     )
     return f"{match['name']}    {_BEGINS}" if match and is_cut else text
+
+
+_STATEMENT = pattern(
+    r"(?:^|\n)\s*File \"[^\"\n]{1,400}\", line \d{1,7}, in [^\n]{1,200}\n\s*raise "
+    r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,5}[A-Z]\w{0,60}(?:Error|Exception|Timeout))"
+    r"\(\s*(?P<arguments>\S[^\x00]{0,2000})$"
+)
+_UNDERLINED = pattern(r"\s*[~^][~^\s]*")
+_LITERAL = pattern(
+    r"\s*(?:[rf]|fr|rf)?(?P<quote>[\"'])(?P<text>(?!(?P=quote))[^\n]{1,500}?)"
+    r"(?:(?P=quote)|\s*$)",
+    re.MULTILINE,
+)
+
+
+def exception_of(lines: Sequence[str]) -> str:
+    """The exception of a traceback that ends within its `raise` statement, as far as that names it; or empty.
+
+    `lines`: the last ones of a paste, without prefixes. The message ends where a value would stand.
+    """
+    text = "\n".join(each for each in lines if not _UNDERLINED.fullmatch(each))
+    found = _STATEMENT.search(text)
+    if found is None:
+        return ""
+    message, arguments = "", found["arguments"]
+    while (literal := _LITERAL.match(arguments)) and "{" not in message:
+        message, arguments = message + literal["text"], arguments[literal.end() :]
+    message = message.partition("{")[0].rstrip()
+    return f"{found['type']}: {message}" if message else ""
 
 
 def announcement(line: Stripped) -> Stripped | None:

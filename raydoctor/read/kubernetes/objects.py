@@ -200,6 +200,8 @@ USED = PROGRESS.union(
         *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
         # Of Karpenter and the Cluster Autoscaler. The kubelet's own `Evicted` is a warning.
         *("Evicted", "ScaleDown"),
+        # Of KubeRay: its request to the dashboard failed.
+        *("WaitForServeDeploymentReady", "WaitForDashboard"),
         # Of Kueue: it stopped a workload.
         *(
             "Stopped",

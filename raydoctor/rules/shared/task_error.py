@@ -69,6 +69,10 @@ _HEADER = pattern(
 )
 """Ray 1.x adds a worker's title (`::Exiting`), and 0.7 writes `host`. People remove the address, and a console may end
 within the line."""
+_WITHOUT_PROCESS = pattern(
+    r"ray\.exceptions\.RayTaskError\(\w{1,100}\): ray::[^\s()]{1,300}\(\)\s*"
+)
+"""A header from which a person removed the process."""
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _TYPE = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
@@ -196,6 +200,8 @@ def _is_of_a_task(event: Event, failure: TaskFailure) -> bool:
 def parse_failure(text: str) -> TaskFailure | None:
     """Read the text that begins in this record; None if it names no task."""
     lines = [_OF_GROUP.sub("", line) for line in text.splitlines()]
+    if lines and _WITHOUT_PROCESS.fullmatch(lines[0]):
+        lines[0] = f"{lines[0].rstrip()} (pid=)"
     heads = [
         i for i, line in enumerate(lines)
         if _HEADER.search(line) and (i == 0 or _OWN_LINE.match(line))

@@ -89,6 +89,29 @@ PYTHON_HOME = Signal(
     "  PYTHONHOME = '/opt/python3'",
     fold=("home",),
 )
+ARGUMENTS = tuple(
+    Signal(
+        "worker.start_arguments", find, rf"^(?P<what>{words})", ("raylet-err", "worker-err", "raylet-echo", "worker-echo"), sample,
+    )
+    for find, words, sample in (
+        (
+            "default_worker.py: error: ",
+            r"default_worker\.py: error: [\w ]{1,60}: -{1,2}[\w-]{1,60}",
+            "default_worker.py: error: unrecognized arguments: --node-ip-address=10.0.0.2 --node-manager-port=38225",
+        ),
+        (
+            "Unknown command line flag 'node-ip-address'",
+            r"(?:absl\.flags\._exceptions\.UnrecognizedFlagError: )?Unknown command line flag 'node-ip-address'",
+            "Unknown command line flag 'node-ip-address'",
+        ),
+        (
+            "o such option: --node-ip-address",
+            r"Error: [Nn]o such option: --node-ip-address",
+            "Error: No such option: --node-ip-address",
+        ),
+    )
+)  # fmt: skip
+"""A module that a worker imports parses `sys.argv` with argparse, absl or click: it holds Ray's own options."""
 REFUSED = Signal(
     "worker.start_words",
     "Failed to register worker ",
@@ -98,7 +121,7 @@ REFUSED = Signal(
 )
 
 SIGNALS = (
-    UNREGISTERED, TRACEBACK, *SHELL_WORDS, FATAL, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+    UNREGISTERED, TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
 )  # fmt: skip
 
 
@@ -151,7 +174,7 @@ def starts(case: Case, state: str) -> list[Starts]:
             found.setdefault(node, Starts(node, ip)).events.append(event)
     for one in found.values():
         one.timeout = _timeout(case, one.events)
-        one.words = said_by(case, one.events, TRACEBACK.kind, REFUSED.kind)
+        one.words = said_by(case, one.events, TRACEBACK.kind, REFUSED.kind, ARGUMENTS[0].kind)
     given_up = _given_up(case)
     if state == "dead" and not (records or given_up):
         return _only_printed(case)
@@ -163,12 +186,13 @@ def starts(case: Case, state: str) -> list[Starts]:
 
 
 def _only_printed(case: Case) -> list[Starts]:
-    """Starts of which a console shows only the traceback that ended them."""
+    """Starts of which a console shows only what ended them: a traceback, or Ray's own options that a parser rejects."""
     printed = [
         e
         for e in case.of(TRACEBACK.kind)
         if e.source.is_excerpt and _RUNS not in e.message and not _is_interrupted(e)
     ]
+    printed += [e for e in case.of(ARGUMENTS[0].kind) if e.source.is_excerpt]
     by_ip = evidence.grouped(printed, lambda e: e["ip"])
     return [Starts("", ip, words=words) for ip, words in by_ip.items()]
 
