@@ -320,6 +320,18 @@ _INIT = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
+        "the paste ends within the statement that raises",
+        "".join(
+            f"(EngineCore_DP0 pid=812) ERROR 11-21 07:34:12 [core.py:708] {line}\n"
+            for line in (
+                '  File "/venv/lib/python3.12/site-packages/vllm/v1/core/kv_cache_utils.py", line 699, in check_enough',
+                '    raise ValueError("No available memory for the cache blocks. "',
+                '                     "Try increasing the utilization.")',
+            )
+        ),
+        says=("The model leaves no GPU memory for the KV cache",),
+    ),
+    console(
         "a leftover engine holds most of the GPU",
         f"(EngineCore_DP0 pid=504) {TAKEN.sample}\n",
         says=("68.54 of the 79.15 GiB", "at most 0.13", "nvidia-smi"),

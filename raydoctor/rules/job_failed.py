@@ -114,6 +114,30 @@ _CRASHED = Signal(
     "ERROR :     Your simulation crashed :(. This could be because of several reasons. The most common are:", symptom=True,
 )  # fmt: skip
 """Flower's message for any exception of a simulation on Ray (`simulation/app.py`, 1.5 to 1.20); its list names no cause."""
+_SKYPILOT = (
+    Signal(
+        "skypilot.failed", "Job finished (status: FAILED", r"(?:^|[✓✗⨯] ?)Job finished \(status: (?P<status>FAILED(?:_[A-Z]{2,12}){0,2})\)", DRIVER,
+        "✓ Job finished (status: FAILED_DRIVER).",
+    ),
+    Signal(
+        "skypilot.failed", " failed with return code list:",
+        r"^(?:ERROR: )?Job (?P<job>\d{1,9})(?P<setup>'s setup)? failed with return code list:\s{0,4}\[(?P<codes>-?\d{1,4}(?:, -?\d{1,4}){0,999})\]", DRIVER,
+        "ERROR: Job 3 failed with return code list: [1]",
+    ),
+    Signal(
+        "skypilot.failed", " is already in terminal state FAILED",
+        r"^(?:Managed )?[Jj]ob (?P<job>\d{1,9}) is already in terminal state (?P<status>FAILED(?:_[A-Z]{2,12}){0,2})\b", DRIVER,
+        "Job 68 is already in terminal state FAILED_CONTROLLER. For more details, run: sky jobs logs --controller 68",
+    ),
+)  # fmt: skip
+"""SkyPilot's end of a job, which a program of Ray runs on its cluster (`skylet/job_lib.py`, `skylet/log_lib.py`, `jobs/utils.py`, 0.3 to 0.11)."""
+_OF_SKYPILOT = {
+    "FAILED_DRIVER": "the program of Ray that runs the job ended before the job did",
+    "FAILED_SETUP": "its setup commands failed",
+    "FAILED_PRECHECKS": "its checks before the start failed",
+    "FAILED_NO_RESOURCE": "no cloud had the machine that it asks for",
+    "FAILED_CONTROLLER": "its controller failed",
+}
 _NOT_STARTED = Signal(
     "trials.not_started", "ing runner", r"^Error (?:starting|stopping) runner\b(?: for Trial (?P<trial>[\w.-]{1,200}))?", DRIVER,
     "Error starting runner for Trial fit_5c8f1_00003",
@@ -148,6 +172,7 @@ _NOT_STARTED = Signal(
         _ERROR_FILE,
         _NO_SCRIPT,
         _CRASHED,
+        *_SKYPILOT,
         _NOT_STARTED,
         TRACEBACK,
     ),
@@ -597,6 +622,8 @@ def _of_libraries(case: Case) -> Iterator[Finding]:
                 covers=(*case.of(_NOT_STARTED.kind), *below),
             )
             return
+    if failed := [e for e in case.of(_SKYPILOT[0].kind) if e.source.is_excerpt]:
+        yield _of_skypilot(failed)
     for event in case.of(_CRASHED.kind)[:1]:
         if event.source.is_excerpt:
             yield Finding(
@@ -614,6 +641,33 @@ def _of_libraries(case: Case) -> Iterator[Finding]:
                 ),
                 covers=tuple(case.of(_CRASHED.kind)),
             )
+
+
+def _of_skypilot(failed: list[Event]) -> Finding:
+    """A job of SkyPilot that failed, if the output shows no more."""
+    last = failed[-1]
+    status = next((e["status"] for e in failed if e["status"]), "")
+    codes = next((e for e in failed if e["codes"]), None)
+    number = next((e["job"] for e in failed if e["job"]), "")
+    why = _OF_SKYPILOT.get(status, "its commands failed")
+    if codes:
+        why = f"{'its setup' if codes['setup'] else 'its commands'} ended with {'exit code' if codes['codes'].isdecimal() else 'exit codes'} {codes['codes']}"
+    return Finding(
+        f"Job{f' {number}' if number else ''} of SkyPilot failed{f' ({status})' if status else ''}: {why}, and the output does not show the reason",
+        (Link(last, "SkyPilot reports the end of the job"),),
+        explains=(Entity("job", f"skypilot {number}"),),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Read the job's whole log, and the log of the program that ran it",
+                (
+                    "sky logs NAME JOB   # NAME: the cluster. All files: sky logs --sync-down NAME JOB",
+                    "sky jobs logs --controller JOB   # of a managed job",
+                ),
+            ),
+        ),
+        covers=tuple(failed),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- drivers whose output is missing
@@ -886,6 +940,27 @@ def _live(*drivers: sample.Row, **tables: list[sample.Row]) -> dict[str, str]:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"SkyPilot reports the end of a job: {signal.find}",
+            f"Job submitted, ID: 3\n{signal.sample}\n",
+            says=("of SkyPilot failed", says, "sky logs"),
+            severity="warning",
+        )
+        for signal, says in zip(
+            _SKYPILOT,
+            (
+                "the program of Ray that runs the job ended",
+                "ended with exit code 1",
+                "its controller failed",
+            ),
+            strict=True,
+        )
+    ),
+    console(
+        "SkyPilot's job succeeds",
+        "Job submitted, ID: 3\n✓ Job finished (status: SUCCEEDED).\n",
+    ),
     Example(
         "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
@@ -1230,8 +1305,8 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an exception of Ray that no rule knows",
         'Traceback (most recent call last):\n  File "/app/train.py", line 5, in <module>\n    main()\n'
-        "ray.exceptions.ActorHandleNotFoundError: ActorHandle objects are not valid across Ray sessions.\n",
-        says=("ActorHandleNotFoundError: ActorHandle objects are not valid",),
+        "ray.exceptions.AsyncioActorExit: Exit the actor of the loader.\n",
+        says=("AsyncioActorExit: Exit the actor of the loader",),
         severity="warning",
     ),
     console(

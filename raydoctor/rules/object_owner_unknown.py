@@ -14,6 +14,9 @@ arguments, returned, or kept in a variable. Ray does not count:
 - a reference from before `ray.shutdown()` or from another driver,
 - a reference that the program itself pickled, and unpickled after the last counted one was deleted.
 
+An actor handle is also valid in its session only: `Can't find actor …. It might be dead or it's from a different
+cluster`, or `ActorHandle objects are not valid across Ray sessions`.
+
 `free` deletes the value even if Ray still counts references.
 
 ## Confirm
@@ -89,13 +92,33 @@ OUT_OF_BAND = Signal(
 )  # fmt: skip
 """`serialization.py`, Ray 2.40 and later, if the variable was set to 0."""
 
+HANDLE = (
+    Signal(
+        "handle.unknown", "might be dead or it's from a different cluster",
+        r"(?:^|[^\w\s] ?)(?:E {1,8})?(?:\w{0,60}(?:Error|Exception): )?(?:Failed to submit task to actor ActorID\([0-9a-f]{32}\) due to b[\"'])?"
+        r"Can't find actor (?P<actor>[0-9a-f]{32})\. It might be dead or it's from a different cluster", DRIVER,
+        f"Exception: Failed to submit task to actor ActorID({'c6' * 12}01000000) due to b\"Can't find actor {'c6' * 12}01000000. It might "
+        "be dead or it's from a different cluster\"",
+        symptom=True, fold=("actor",),
+    ),
+    Signal(
+        "handle.unknown", "ActorHandle objects are not valid across Ray sessions.",
+        r"^(?:E {1,8})?(?:ray\.exceptions\.)?(?:ActorHandleNotFoundError: )?ActorHandle objects are not valid across Ray sessions\."
+        r"(?: The actor handle was created in job (?P<job>[0-9a-f]{8}), but the current job is (?P<now>[0-9a-f]{8}))?", DRIVER,
+        "ray.exceptions.ActorHandleNotFoundError: ActorHandle objects are not valid across Ray sessions. The actor handle was created in job "
+        "01000000, but the current job is 02000000.",
+        symptom=True,
+    ),
+)  # fmt: skip
+"""`core_worker.cc` since 2.5, for a call; `worker.py` since 2.47, for `ray.kill`."""
+
 
 @rule(
     tier="root",
     severity="error",
     rank=49,
     explains=("object", "reference"),
-    looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
+    looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, *HANDLE, RAY_EXCEPTION, ERROR_TEXT),
 )  # fmt: skip
 def object_owner_unknown(case: Case) -> Iterator[Finding]:
     """One finding per kind of error."""
@@ -107,6 +130,39 @@ def object_owner_unknown(case: Case) -> Iterator[Finding]:
     ):
         if events := case.of(kind):
             yield finding_of(case, events)
+    if events := case.of(HANDLE[0].kind):
+        yield _of_handles(case, events)
+
+
+def _of_handles(case: Case, events: list[Event]) -> Finding:
+    """Actor handles that the running session does not know."""
+    actors = list(dict.fromkeys(e["actor"] for e in events if e["actor"]))
+    first = events[0]
+    many = evidence.many(len(actors) or 1, "actor handle")
+    jobs = (
+        f" (created in job {ids.job_number(first['job'])}, used in job {ids.job_number(first['now'])})"
+        if first["now"]
+        else ""
+    )
+    return Finding(
+        f"The program used {many} of another Ray session, or of an actor that is dead{jobs}",
+        (Link(first, "Ray does not know the actor of this handle"),),
+        explains=(Entity("reference", HANDLE[0].kind),),
+        subjects=tuple(Subject("actor", actor) for actor in actors[:10]),
+        count=len(actors) or 1,
+        severity="warning" if evidence.goes_on(case, events[-1]) else None,
+        remedies=(
+            Remedy(
+                "Create the actor, or look it up again, after ray.init: keep no handle in a global, a cache or a file across sessions",
+                (
+                    'actor = ray.get_actor("NAME", namespace="NAMESPACE")   # in the session that calls it',
+                    "grep -rn -e 'ray.shutdown' -e 'ray.init' .   # who restarts Ray, e.g. between tests",
+                ),
+                doc="https://docs.ray.io/en/latest/ray-core/actors/named-actors.html",
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
 
 
 def _finding(
@@ -260,6 +316,28 @@ _JOBS = "".join(
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"a handle of an earlier session: {signal.find}",
+            f'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    step()\n{signal.sample}\n',
+            says=("of another Ray session", "ray.get_actor"),
+        )
+        for signal in HANDLE
+    ),
+    console(
+        "pytest's summary names a handle of an earlier session",
+        f"FAILED tests/test_store.py::test_read - {HANDLE[0].sample}\n",
+        says=("The program used 1 actor handle of another Ray session",),
+    ),
+    console(
+        "a program reports a handle, creates the actor again, and continues",
+        f"WARNING: {HANDLE[0].sample}\ncreated a new one\nloss 0.1\n",
+        severity="warning",
+    ),
+    console(
+        "a program that quotes the message",
+        "(check pid=12) if Ray says 'It might be dead or it is from a different cluster', call get_actor again\nstep 2\n",
+    ),
     Example(
         "a reference from before ray.shutdown()",
         {**QUIET_LOGS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},

@@ -8,6 +8,8 @@
 - `ValueError: Failed to bind to 127.0.0.1:8265 because it's already occupied` from the dashboard's start.
 - `ConnectionError: Ray is trying to start at 10.0.0.2:6379, but is already running at 10.0.0.2:6379` from `ray start
   --head`, or `Error: Ray is already started on this node.` from `ray symmetric-run`.
+- `AssertionError: Session name session_… does not match persisted value b'session_…'` from `ray start --head` or
+  `ray.init`: another GCS answered at the address of the new one, or both use one Redis.
 - `DistNetworkError: The server socket has failed to listen on any local network address … EADDRINUSE` in a rank.
 - `OSError: [Errno 98] Address already in use` in a task or actor, or uvicorn's `[Errno 98] error while attempting to
   bind on address ('0.0.0.0', 30000)`, from a server of the program, of vLLM or of SGLang.
@@ -140,6 +142,15 @@ RUNNING = (
         DRIVER,
         "Error: Ray is already started on this node.",
         symptom=True,
+    ),
+    Signal(
+        "port.cluster",
+        " does not match persisted value ",
+        r"^(?:E {1,8})?AssertionError: Session name (?P<session>session_[\w-]{1,80}) does not match persisted value ",
+        DRIVER,
+        "AssertionError: Session name session_2026-11-21_07-34-12_503117_812 does not match persisted value "
+        "b'session_2026-11-21_06-12-40_117502_95'. Perhaps there was an error connecting to the GCS storage backend.",
+        fold=("session",),
     ),
 )
 """`ray start --head` and `ray symmetric-run` (`scripts/`, 2.9 to 2.60)."""
@@ -310,9 +321,14 @@ def _running(case: Case, events: list[Event]) -> Finding:
     """A head that was not started because the machine has one already."""
     first = events[0]
     at = f" at {first['at']}" if first["at"] else ""
+    headline = f"Ray was not started because a Ray cluster already runs on this machine{at}"
+    shows = "the command finds the running cluster and stops"
+    if first["session"]:
+        headline = "Ray was not started because the GCS of another session answered at its address, or its Redis holds another session"
+        shows = "the new session's name is not the one that is stored"
     return Finding(
-        f"Ray was not started because a Ray cluster already runs on this machine{at}",
-        (Link(first, "the command finds the running cluster and stops"),),
+        headline,
+        (Link(first, shows),),
         explains=(Entity("ports", f"cluster {first['port']}"),),
         count=evidence.total(events),
         remedies=(
@@ -616,6 +632,16 @@ _TASK_ERROR = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the GCS of another session answers a new head",
+        'Traceback (most recent call last):\n  File "/venv/lib/python3.11/site-packages/ray/_private/node.py", line 1144, in '
+        f"start_head_processes\n    self._write_cluster_info_to_kv()\n{RUNNING[2].sample}\n",
+        says=("the GCS of another session answered at its address", "ray stop"),
+    ),
+    console(
+        "a program quotes the text, and continues",
+        f"seen before: {RUNNING[2].sample}\nstep 2\n",
+    ),
     console(
         "`ray start --head` finds a running cluster",
         f"{_TRACE}{RUNNING[0].sample}\n",

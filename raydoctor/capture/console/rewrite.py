@@ -120,7 +120,7 @@ class Rewriter:
 
 
 def _completed(lines: list[Numbered]) -> list[Numbered]:
-    """The lines of a paste, with what is lost of the name, the heading or the `raise` statement within which it ends."""
+    """The lines of a paste, with what is lost of the name, heading or statement within which it ends."""
     last = max((n for n, (_, text) in enumerate(lines) if text.strip()), default=None)
     if last is None:
         return lines

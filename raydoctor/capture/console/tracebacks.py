@@ -160,11 +160,12 @@ def exception_of(lines: Sequence[str]) -> str:
     found = _STATEMENT.search(text)
     if found is None:
         return ""
-    message, arguments = "", found["arguments"]
-    while (literal := _LITERAL.match(arguments)) and "{" not in message:
-        message, arguments = message + literal["text"], arguments[literal.end() :]
+    message, rest = "", found["arguments"]
+    while literal := _LITERAL.match(rest):
+        message, rest = message + literal["text"], rest[literal.end() :]
     message = message.partition("{")[0].rstrip()
-    return f"{found['type']}: {message}" if message else ""
+    is_last = "\n" not in rest.strip()  # and no exception is printed below the statement
+    return f"{found['type']}: {message}" if message and is_last else ""
 
 
 def announcement(line: Stripped) -> Stripped | None:
