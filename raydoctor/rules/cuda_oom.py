@@ -74,12 +74,38 @@ REFUSED = tuple(
     )
 )
 """What CUDA and cuBLAS themselves report, and vLLM at its start, without numbers."""
+OTHERS = tuple(
+    Signal(PRINTED.kind, find, rf"(?:^|[\s\]])(?P<raised>{name}: |)(?P<what>{words}.*)", OUTPUT, sample)
+    for find, name, words, sample in (
+        (
+            "RESOURCE_EXHAUSTED: Out of memory ", r"(?:[\w.]{1,80}\.)?(?:XlaRuntimeError|JaxRuntimeError|ResourceExhaustedError)",
+            "RESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) ",
+            "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.",
+        ),
+        (
+            "OOM when allocating tensor with shape", r"(?:[\w.]{1,80}\.)?ResourceExhaustedError",
+            r"(?:[^\n]{0,300}? )?OOM when allocating tensor with shape\[[^\]\n]{0,200}\][^\n]{0,300}?GPU:\d",
+            "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[512,4096] and type float "
+            "on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+        ),
+        (
+            "CUDA Error: out of memory at ", "RuntimeError", r"CUDA Error: out of memory at \S{1,300}cumem_allocator\.cpp:\d",
+            "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62",
+        ),
+        (
+            "Out of memory allocating ", r"(?:cupy[\w.]{1,80}\.)OutOfMemoryError", "Out of memory allocating ",
+            "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 4,294,967,296 bytes (allocated so far: 12,884,901,888 bytes).",
+        ),
+    )
+)  # fmt: skip
+"""JAX, TensorFlow, vLLM's allocator of a sleeping engine (also without an exception), and CuPy."""
 _LEVEL = pattern(r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|TRACE|DEBUG|INFO|WARN(?:ING)?)\b")
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
 _OUT = pattern(
     r"(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+    r"|RESOURCE_EXHAUSTED: Out of memory |OOM when allocating tensor with shape[^\n]{0,500}?GPU:\d|CUDA Error: out of memory at |^Out of memory allocating [\d,]{1,30} bytes"
 )
 _TRIED = pattern(r"Tried to allocate (?P<size>\d{1,20}(?:\.\d{1,20})? \w+)")
 _GPU = pattern(
@@ -95,6 +121,8 @@ _RESERVED = pattern(
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2
+_ALLOCATOR = "cumem_allocator.cpp"
+"""vLLM prints it, and its caller then raises an exception without a reason."""
 
 
 @dataclass(slots=True)
@@ -124,7 +152,7 @@ class _Shortage:
     severity="error",
     rank=43,
     explains=("actor", "process", "task-error", "worker"),
-    looks_for=(*SIGNALS, PRINTED, *REFUSED, TRACEBACK, WORKER_EXIT, WORKER_DIED),
+    looks_for=(*SIGNALS, PRINTED, *REFUSED, *OTHERS, TRACEBACK, WORKER_EXIT, WORKER_DIED),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -144,7 +172,11 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
             )
     for shortage in found.values():
         yield _finding(case, shortage)
-    printed = [e for e in case.of(PRINTED.kind) if e["raised"] or _is_logged(e)]
+    printed = [
+        e
+        for e in case.of(PRINTED.kind)
+        if e["raised"] or _is_logged(e) or (_ALLOCATOR in e["what"] and e.source.is_excerpt)
+    ]
     if printed and not found and not {"gcs-out", "gcs-err"} & case.roles:
         yield _of_console(case, printed)
 
@@ -319,6 +351,24 @@ _INIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"other libraries report it: {signal.find}",
+            f'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    step()\n{signal.sample}\n',
+            says=("GPU memory ran out",),
+        )
+        for signal in OTHERS
+    ),
+    console(
+        "vLLM's allocator prints it without an exception",
+        f"(WorkerDict pid=812) {OTHERS[2].sample.partition(': ')[2]}\n",
+        says=("GPU memory ran out in WorkerDict",),
+        severity="warning",
+    ),
+    console(
+        "TensorFlow has too little memory of the host, and a server limits requests",
+        "W tensorflow: OOM when allocating tensor with shape[512] on device:CPU:0\nRESOURCE_EXHAUSTED: Out of memory of patience\nstep 2\n",
+    ),
     Example(
         "other processes hold a part of the GPU memory",
         {"driver.log": _RAISED * 2, **QUIET_LOGS},

@@ -6,6 +6,7 @@
   process then aborts (`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`.
 - AMD's runtime prints `Memory access fault by GPU node-N`.
 - An Ascend NPU reports `NPU function error: …, error code is 507014` and `[Error]: The aicore execution times out.`
+- A library that was built for other GPUs raises `CUDA error: no kernel image is available for execution on the device`.
 - The kernel log may contain `NVRM: Xid (PCI:…): 31`.
 
 ## Why
@@ -63,6 +64,10 @@ _ASSERT = "device-side assert triggered"
 _CRASH = tuple(dict.fromkeys(signal.kind for signal in CRASH_SIGNALS))
 _OF_HARDWARE = ("uncorrectable ECC", "uncorrectable NVLink")
 _OF_AMD = "Memory access fault"
+_OF_BUILD = {
+    "no kernel image": "the installed build (of torch or of another library) has no code for this GPU's architecture",
+    "the provided PTX": "the GPU's driver is older than the CUDA with which the library was built",
+}
 _PTA = "ERR00100 PTA call acl api failed"
 _ADVICE = "For debugging consider passing CUDA_LAUNCH_BLOCKING"
 _LOST = "cut off"
@@ -142,7 +147,7 @@ def _of_process(case: Case, incident: _GpuIncident, faults: list[Fault]) -> Find
     first = events[0] if events else errors[0].event
     broken = any(f.is_hardware for f in faults) or what.startswith(_OF_HARDWARE)
     return Finding(
-        f"{_subject(incident)} failed with {_error(what)}{_reason(assertions, faults, broken)}",
+        f"{_subject(incident)} failed with {_error(what)}{_reason(what, assertions, faults, broken)}",
         tuple(_links(incident, assertions, faults)),
         explains=(
             Entity("gpu-fault", what),
@@ -221,13 +226,15 @@ def _error(what: str) -> str:
     return what if what.startswith(_OF_AMD) else f"CUDA error: {what}"
 
 
-def _reason(assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) -> str:
+def _reason(what: str, assertions: Sequence[Event], faults: Sequence[Fault], broken: bool) -> str:
     if faults:
         worst = max(faults, key=lambda f: f.is_hardware)
         verdict = "a hardware fault" if broken else "usually a bug in the program"
         return f": GPU {worst.pci} reports Xid {worst.xid} ({worst.meaning}, {verdict})"
     if broken:
         return ": a hardware fault"
+    if built := next((why for words, why in _OF_BUILD.items() if what.startswith(words)), ""):
+        return f": {built}"
     if assertions:
         one = assertions[0]
         return f": {one['condition']} is false in {one['function'].rpartition(' ')[2]} ({one['file']}:{one['where']})"
@@ -309,6 +316,16 @@ def _remedies(
             "Then check whether the error returns",
             ("nvidia-smi -q -d ECC,ROW_REMAPPER; sudo dmesg -T | grep -i xid   # on that node",),
             doc=_XID_DOC,
+        )
+        return
+    if what.startswith(tuple(_OF_BUILD)):
+        yield Remedy(
+            "Compare the GPU's architecture and its driver with those for which the library was built, and install a build that fits",
+            (
+                "python -c 'import torch; print(torch.cuda.get_device_capability(), torch.cuda.get_arch_list(), torch.version.cuda)'",
+                "nvidia-smi   # the driver's version, and the newest CUDA that it supports",
+                "pip install -U torch --index-url https://download.pytorch.org/whl/cu128   # and rebuild extensions (flash-attn, vLLM) for it",
+            ),
         )
         return
     if _OF_NPU.match(what):
@@ -405,6 +422,16 @@ _APPENDED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "torch has no code for the GPU",
+        "(EngineCore_DP0 pid=812) ERROR 11-21 07:34:12 [core.py:708] RuntimeError: CUDA error: no kernel image is available for execution on "
+        "the device\n",
+        says=("has no code for this GPU's architecture", "get_arch_list"),
+    ),
+    console(
+        "torch warns about an old GPU, and the program runs",
+        "UserWarning: this GPU may have no kernel image is available for execution on the device\nstep 1\n",
+    ),
     Example(
         "the worker's end is recorded",
         {

@@ -111,12 +111,18 @@ INVISIBLE = (
         "CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.",
     ),
     Signal(
+        "gpu.invisible", "Found 0 GPUs on your machine (GPU devices found: [])",
+        LINE_START + r"(?:ValueError|RuntimeError): Found 0 GPUs on your machine \(GPU devices found: \[\]\)", OUTPUT,
+        "ValueError: Found 0 GPUs on your machine (GPU devices found: []). If your machine does not have any GPUs, you should set the "
+        "config keys `num_gpus` and `num_gpus_per_worker` to 0.",
+    ),
+    Signal(
         "gpu.invisible", "No accelerator (CUDA, XPU, HPU, NPU",
         LINE_START + r"RuntimeError: No accelerator \(CUDA, XPU, HPU, NPU[A-Z, ]{0,30}\) is available\.", OUTPUT,
         "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) is available.",
     ),
 )  # fmt: skip
-"""torch, Triton, the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later), and SGLang's (`srt/utils/common.py`)."""
+"""torch, Triton, the two wordings of `DeviceConfig` in vLLM (0.3 to 0.6, and later), RLlib's policies (1.8 to 2.60), and SGLang's (`srt/utils/common.py`)."""
 ORDINAL = Signal(
     "gpu.ordinal", " error: invalid device ordinal",
     LINE_START + r"(?:torch\.)?\w{1,40}Error: (?:CUDA|HIP) error: invalid device ordinal", OUTPUT,
@@ -197,7 +203,7 @@ TOO_FEW_WRAPPED = Signal(
 """The same in the log of distilabel, which wraps it to the width of the terminal."""
 POOL = Signal(
     "gpu.pool", "cannot be satisfied in this ray cluster",
-    LINE_START + r"ValueError: Resource pool (?P<pool>[\w.-]{1,100}): (?P<gpus>\d{1,9})\*(?P<nodes>\d{1,9})cannot be satisfied in this ray cluster", OUTPUT,
+    LINE_START + r"ValueError: Resource pool (?P<pool>[\w.-]{1,100}): (?P<gpus>\d{1,9})\*(?P<nodes>\d{1,9}) ?cannot be satisfied in this ray cluster", OUTPUT,
     "ValueError: Resource pool global_pool: 8*2cannot be satisfied in this ray cluster",
 )  # fmt: skip
 """verl: GPUs on each node, and nodes (`trainer/ppo/ray_trainer.py`, 0.3 to 0.6)."""
@@ -253,7 +259,7 @@ _WORDS = {
     INVISIBLE[0].kind: pattern(
         r"No CUDA GPUs are available(?! \w)|no CUDA-capable device is detected|Found no NVIDIA driver on your system"
         r"|No HIP GPUs are available(?! \w)|0 active drivers \(\[\]\)\. There should only be one"
-        r"|No supported device detected|deserialize object on a CUDA device but torch|Failed to infer device type|No accelerator \(CUDA, XPU"
+        r"|No supported device detected|deserialize object on a CUDA device but torch|Failed to infer device type|Found 0 GPUs on your machine \(|No accelerator \(CUDA, XPU"
     ),
     ORDINAL.kind: pattern(
         r"(?:CUDA|HIP) error: invalid device ordinal|device >= 0 && device < num_gpus INTERNAL ASSERT"

@@ -43,6 +43,7 @@ Fix the rank that did not join. If the work before a collective operation legiti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -159,6 +160,36 @@ PRINTED = (
     ),
 )
 """The last ones are lines within the exception's text (`NCCLUtils.cpp` of torch): a console may have lost its beginning."""
+WARNED = tuple(
+    Signal(
+        "nccl.error", find, rf"(?:^|[\s\]])NCCL WARN (?P<what>{words}[^\n]{{0,300}})", OUTPUT,
+        f"gpu-3:29881:30401 [0] misc/socket.cc:484 NCCL WARN {sample}",
+    )
+    for find, words, sample in (
+        ("no socket interface found", r"Bootstrap : no socket interface found", "Bootstrap : no socket interface found"),
+        ("No interface found in the same subnet", r"No interface found in the same subnet as remote address", "No interface found in the same subnet as remote address 10.0.0.5<43991>"),
+        ("Connect to ", r"(?:socket\w{1,40}|ncclSocket\w{1,40}): Connect to \S{1,80} failed : ", "socketStartConnect: Connect to 10.0.0.5<43991> failed : Software caused connection abort"),
+        ("Failed to open libibverbs.so", r"Failed to open libibverbs\.so(?=[^\n]{0,40}NCCL_IB_FORCE)", "Failed to open libibverbs.so[.1] NCCL_IB_FORCE"),
+        ("Got completion ", r"NET/IB ?: (?:\S{1,60} )?Got completion (?:from peer \S{1,80} )?with (?:status|error) ?=?\d", "NET/IB : Got completion from peer 10.0.0.5<43991> with status=12 opcode=0 len=0 vendor err 129"),
+    )
+)  # fmt: skip
+"""NCCL's own last words about its network: bootstrap, sockets and InfiniBand (2.10 to 2.28)."""
+TAKEN_DOWN = tuple(
+    Signal("nccl.taken_down", find, rf"(?P<what>{words})", OUTPUT, sample)
+    for find, words, sample in (
+        (
+            "we are taking the entire process down", r"To avoid (?:data inconsistency|this|[\w ]{1,60}), we are taking the entire process down",
+            "[E ProcessGroupNCCL.cpp:489] To avoid data inconsistency, we are taking the entire process down.",
+        ),
+        (
+            "due to ProcessGroupNCCL watchdog hang", r"(?:Terminating the process after attempting to dump debug info, )?due to ProcessGroupNCCL watchdog hang",
+            "[rank0]:[F1121 07:34:12.123 ProcessGroupNCCL.cpp:1557] [PG ID 0 PG GUID 0(default_pg) Rank 0] Terminating the process after "
+            "attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.",
+        ),
+    )
+)  # fmt: skip
+"""torch ends a process whose collective operation failed; the reason is in the lines above, which a paste may have lost."""
+_OTHER_ERRORS = ("gpu.watchdog", "gpu.raised", "gpu.assertion", "gpu.rocm", "cuda.oom_printed", "driver.exception")  # fmt: skip
 DUPLICATE = Signal(
     "nccl.duplicate",
     "Duplicate GPU detected ",
@@ -186,7 +217,17 @@ class _Report(NamedTuple):
     rank=29,
     explains=("collective", "process", "task-error", "worker"),
     caused_by=("process", "task-error", "worker"),
-    looks_for=(WATCHDOG, PROGRESS, *PRINTED, DUPLICATE, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    looks_for=(
+        WATCHDOG,
+        PROGRESS,
+        *PRINTED,
+        *WARNED,
+        *TAKEN_DOWN,
+        DUPLICATE,
+        *SIGNALS,
+        WORKER_EXIT,
+        WORKER_DIED,
+    ),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
     """One finding for the timeouts, and one per place for the exceptions.
@@ -207,6 +248,12 @@ def nccl_failure(case: Case) -> Iterator[Finding]:
     printed = case.of(PRINTED[0].kind, DUPLICATE.kind)
     if printed and is_console and not reports and not raised:
         yield _printed(case, printed)
+    ended = case.of(TAKEN_DOWN[0].kind)
+    if ended and is_console and not (reports or raised or printed or case.of(*_OTHER_ERRORS)):
+        yield replace(
+            _printed(case, ended),
+            headline="torch ended a process because a collective operation of NCCL failed or hung",
+        )
 
 
 def _is_of_library(message: str) -> bool:
@@ -507,6 +554,33 @@ _RAISED = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"NCCL warns about its network, and the console ends: {signal.find}",
+            f"gpu-3:29881:30401 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.4<0>\n{signal.sample}\n",
+            says=("NCCL failed: ", "NCCL_SOCKET_IFNAME"),
+        )
+        for signal in WARNED
+    ),
+    *(
+        console(
+            f"only torch's last words are left: {signal.find}",
+            f"{signal.sample}\n",
+            says=("torch ended a process because a collective operation",),
+        )
+        for signal in TAKEN_DOWN
+    ),
+    console(
+        "torch ends the process because of the GPU",
+        "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:2057] [PG ID 2 PG GUID 3 Rank 1] Process group watchdog thread terminated "
+        f"with exception: CUDA error: an illegal memory access was encountered\n{TAKEN_DOWN[0].sample}\n",
+        roots=("gpu-fault",),
+    ),
+    console(
+        "NCCL connects at the second attempt",
+        f"{WARNED[2].sample}\nstep 1 loss 0.4\nstep 2 loss 0.3\n",
+        severity="warning",
+    ),
     Example(
         "ranks 0 and 2 wait for rank 1",
         {

@@ -23,6 +23,7 @@ _TEXTS = (
     r"|an illegal instruction was encountered|invalid program counter|hardware stack error|uncorrectable ECC error encountered"
     r"|uncorrectable NVLink error detected during the execution|the launch timed out and was terminated"
     r"|operation not supported on global/shared address space|Invalid access of peer GPU memory over nvlink or a hardware error"
+    r"|no kernel image is available for execution on the device|the provided PTX was compiled with an unsupported toolchain"
     r"|unknown error"
 )
 NPU_CODES = {
