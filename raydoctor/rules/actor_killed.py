@@ -417,6 +417,12 @@ _CALL = (
 _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "only the last line of the error is pasted",
+        f"The actor is dead because {_KILLED}\n",
+        says=("An actor",),
+        severity="warning",
+    ),
     Example(
         "an actor is killed one second before a call",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},

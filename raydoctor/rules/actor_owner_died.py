@@ -334,6 +334,16 @@ def _call(at: str, owner: str, cause: str) -> str:
 _SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "only the last line of the error is pasted",
+        f"The actor is dead because its owner has died. Owner Id: {'0200' + 'ab' * 26} Owner Ip address: 10.0.0.2 Owner worker exit type: "
+        "SYSTEM_ERROR Worker exit detail: Owner's worker process has crashed.\n",
+        says=("An actor",),
+    ),
+    console(
+        "a task prints the same line",
+        "(check pid=12) The actor is dead because its owner has died. Owner Id: 0200\nstep 2\n",
+    ),
     Example(
         "the actor that created it was killed",
         {

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model.values import Finding, Remedy
@@ -70,6 +70,13 @@ CUT = Signal(
 )  # fmt: skip
 """The last paragraph alone: an excerpt may begin with it."""
 
+HEAD_ONLY = Signal(
+    "object.lost_head", "ObjectLostError: Failed to retrieve object ",
+    rf"^ray\.exceptions\.ObjectLostError: {objects.HEAD}(?P<object>[0-9a-f]{{56}})\.", DRIVER,
+    f"ray.exceptions.ObjectLostError: {objects.HEAD}{objects.A_TASKS}. To see information about where this ObjectRef was created in Python,",
+)  # fmt: skip
+"""The error's first paragraph: an excerpt may end with it."""
+
 
 @rule(
     tier="symptom",
@@ -78,12 +85,21 @@ CUT = Signal(
     explains=("object",),
     caused_by=("node", "raylet"),
     daemons_record=True,
-    looks_for=(LOST, OLD, CUT, *objects.NODE_SIGNALS, RAY_EXCEPTION),
+    looks_for=(LOST, OLD, CUT, HEAD_ONLY, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_lost(case: Case) -> Iterator[Finding]:
     """One finding per kind of creator, for all objects that were lost."""
     by_maker: dict[str, list[objects.Loss]] = {}
     events = case.of("object.lost") or [e for e in case.of(CUT.kind) if e.line == 1]
+    events = events or [
+        e
+        for e in case.of(HEAD_ONLY.kind)
+        if e.source.is_excerpt
+        and case.is_last_of_console(e)
+        and not evidence.later_output(case, e, is_line=True)
+    ]
+    if not events:
+        return
     known = objects.named(e["object"] for e in events)
     for event in events:
         # Ray prints a failed argument without its id: use the id of another loss, if there is one.
@@ -150,6 +166,11 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an excerpt begins with the error's last paragraph",
         f"{CUT.sample}\n",
+        says=("1 object (",),
+    ),
+    console(
+        "an excerpt ends with the error's first paragraph",
+        f"{HEAD_ONLY.sample} set the environment variable\n",
         says=("1 object (",),
     ),
     console(

@@ -207,6 +207,36 @@ MEETING = (
     ),
 )
 """`ray.util.collective` (2.9 to 2.60), whose ranks exchange their addresses through Ray, and SGLang on several nodes."""
+MEETING += (
+    Signal(
+        "rendezvous.meeting",
+        "Timed out initializing process group in store based barrier on rank",
+        rf"(?:^|\] ){_RAISED}Timed out initializing process group in store based barrier on rank:? (?P<own>\d{{1,6}}), for key: "
+        r"(?P<key>\S{1,100}) \(world_size=(?P<world>\d{1,9}), (?:worker_count|num_workers_joined)=(?P<joined>\d{1,9})",
+        OUTPUT,
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 1, for key: store_based_barrier_key:1 "
+        "(world_size=2, worker_count=1, timeout=0:30:00)",
+    ),
+    Signal(
+        "rendezvous.meeting",
+        "DistStoreError: wait timeout after ",
+        r"\b(?P<raised>DistStoreError: )wait timeout after (?P<ms>\d{1,12})ms, keys: (?P<key>\S{1,200})",
+        OUTPUT,
+        "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
+    ),
+)
+STORE_LOST = tuple(
+    Signal(
+        "rendezvous.store_lost",
+        f"DistNetworkError: {words}",
+        rf"\b(?P<raised>DistNetworkError: )(?P<what>{words})",
+        OUTPUT,
+        f"torch.distributed.DistNetworkError: {words}",
+    )
+    for words in ("failed to recv, got 0 bytes", "Connection reset by peer", "Broken pipe")
+)
+"""torch 2.1 and later (`c10d/Utils.hpp`): the process of rank 0, which serves the store of a group, closed the connection. Only as
+an exception: torch logs the same words at a normal end, if rank 0 ends first."""
 _LOST = (CLOSED, RESET)
 _FAILED = (INTERFACE, MESH, TIMED_OUT, NO_ADDRESS, CLIENTS)
 """The most specific first: one failure can cause all of them."""
@@ -229,6 +259,7 @@ _LOOPBACK_IP = ("127.", "::1")
         LOOPBACK,
         ADDRESSES,
         *MEETING,
+        *STORE_LOST,
         *_LOST,
         WAITED,
         *SIGNALS,
@@ -252,6 +283,35 @@ def rendezvous_failed(case: Case) -> Iterator[Finding]:
             yield _closed(case, peer, events)
         if not closed and (waited := case.of(WAITED.kind)):
             yield _waited(case, waited)
+        elif not closed and (lost := case.of(STORE_LOST[0].kind)):
+            yield _store_lost(case, lost)
+
+
+def _store_lost(case: Case, events: list[Event]) -> Finding:
+    """Ranks whose connection to the store of their group ended."""
+    first = events[0]
+    errors = _task_errors(case, STORE_LOST)
+    return Finding(
+        f"A rank lost its connection to the store of its process group{_reporters(events)} ({first['what']}): the process of rank 0, "
+        "which serves the store, has probably ended",
+        (Link(first, "torch cannot reach the store any more"),),
+        explains=error_entities(errors),
+        caused_by=tuple(_ends_at(case, "")),
+        subjects=tuple(_subjects(events)),
+        count=max(1, len(_processes(events))),
+        severity=_severity(case, errors, events),
+        remedies=(
+            Remedy(
+                "Find out why the process of rank 0 ended: its last log lines contain the cause",
+                (
+                    "ray list workers --detail --filter is_alive=False",
+                    "less /tmp/ray/session_latest/logs/worker-*.err   # of the process that ended first",
+                ),
+                doc=_DOC,
+            ),
+        ),
+        covers=(*events, *(e for seen in errors for e in seen.records)),
+    )  # fmt: skip
 
 
 def _severity(case: Case, errors: Sequence[Printed], events: Sequence[Event]) -> Severity | None:
@@ -297,12 +357,17 @@ def _apart(case: Case, events: list[Event]) -> Finding:
     first = next((e for e in events if e["seconds"] or e["group"]), events[0])
     errors = _task_errors(case, MEETING)
     group = f" of group {first['group']}" if first["group"] else ""
-    within = f" within {first['seconds']} s" if first["seconds"] else ""
+    seconds = first["seconds"] or (f"{int(first['ms']) // 1000}" if first["ms"] else "")
+    within = f" within {seconds} s" if seconds else ""
     what = (
         "Node 0 of SGLang did not send its workers' ports in time"
         if first["node"]
         else f"A rank{group} did not meet rank 0{within}: the others did not join, or ended before"
     )
+    if first["world"]:
+        what = f"Only {first['joined']} of {first['world']} processes joined the process group"
+    elif first["key"]:
+        what = f"A rank waited{within} in vain for another one to write {first['key']} to the store of the process group"
     return Finding(
         f"{what}{_reporters(events)}",
         (Link(first, "the rank stops waiting for the first one"),),
@@ -563,6 +628,37 @@ _TASK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"rank 0 closes the store of the group: {signal.find}",
+            f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n{signal.sample}\n',
+            says=(
+                "lost its connection to the store",
+                "the process of rank 0, which serves the store",
+            ),
+        )
+        for signal in STORE_LOST
+    ),
+    *(
+        console(
+            f"ranks do not meet in the store of torch: {signal.find}",
+            f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n{signal.sample}\n',
+            says=(says,),
+        )
+        for signal, says in zip(
+            MEETING[-2:],
+            (
+                "Only 1 of 2 processes joined",
+                "waited within 600 s in vain for another one to write /default_pg/0//cuda//0",
+            ),
+            strict=True,
+        )
+    ),
+    console(
+        "rank 0 ends first at a normal end, and torch warns",
+        "[rank1]:[W1121 07:34:12.123 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=96, addr=[n1]:60368, remote=[n0]:29500): "
+        "failed to recv, got 0 bytes\n",
+    ),
     console(
         "a rank of ray.util.collective waits in vain for the first one",
         'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    main()\n'

@@ -67,6 +67,19 @@ _OF_COMMAND = (
     ),
 )  # fmt: skip
 """A `ray` command (`scripts/scripts.py`), and a client of the dashboard (`dashboard/modules/dashboard_sdk.py`)."""
+_OF_CLIENT = (
+    Signal(
+        "version.of_client", " minor versions differ between client and server: client is ",
+        r"^(?:[\w.]{1,80}: )?Python minor versions differ between client and server: client is (?P<own_python>[\d.]{1,20}\d), server is (?P<python>[\d.]{1,20}\d)",
+        DRIVER, "RuntimeError: Python minor versions differ between client and server: client is 3.10.4, server is 3.9.16", symptom=True,
+    ),
+    Signal(
+        "version.of_client", "Client Ray installation incompatible with server: ",
+        r"^(?:[\w.]{1,80}: )?Client Ray installation incompatible with server: client is (?P<own>[\w.-]{1,60}), server is (?P<of_server>[\w.-]{1,60})",
+        DRIVER, "RuntimeError: Client Ray installation incompatible with server: client is 2021-09-22, server is 2021-05-20", symptom=True,
+    ),
+)  # fmt: skip
+"""Ray Client up to 2.4 (`util/client/__init__.py`): it compared versions of Python, and dates of its protocol."""
 _CUT_OFF = Signal(
     "version.cut_off", "ersion mismatch: The cluster was started with:",
     r"^(?:.{0,200}?[\s:])?RuntimeError: Version mismatch: The cluster was started with:$", DRIVER,
@@ -94,6 +107,7 @@ _NODE_INFO_SINCE = (2, 54)
     looks_for=(
         _TOLD,
         _CUT_OFF,
+        *_OF_CLIENT,
         *_OF_COMMAND,
         _NO_TEMP_DIR,
         NO_NODE_INFO,
@@ -114,6 +128,9 @@ def version_mismatch(case: Case) -> Iterator[Finding]:
     for events in evidence.grouped(case.of(_OF_COMMAND[0].kind), lambda e: e.text).values():
         if not evidence.goes_on(case, events[-1]):
             yield _of_command(case, events)
+    told = [e for e in case.of(_OF_CLIENT[0].kind) if not evidence.goes_on(case, e)]
+    for events in evidence.grouped(told, lambda e: e["python"] or e["of_server"]).values():
+        yield _of_client(case, events)
     if not pairs and (inferred := _inferred(case)):
         yield inferred
     elif not pairs:
@@ -134,6 +151,31 @@ def _of_command(case: Case, events: list[Event]) -> Finding:
         remedies=tuple(_remedies(ray, "", ["Ray"])),
         covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
     )
+
+
+def _of_client(case: Case, events: list[Event]) -> Finding:
+    """A program of Ray Client that the server's versions do not fit."""
+    first = events[0]
+    python = first["python"]
+    what = (
+        f"it runs Python {first['own_python']}, and the cluster Python {python}"
+        if python
+        else f"its protocol is of {first['own']}, and the cluster's of {first['of_server']}: their versions of Ray differ"
+    )
+    return Finding(
+        f"Ray Client cannot join the cluster: {what}",
+        (Link(first, "Ray compared the versions of the client and the server"),),
+        explains=(Entity("versions", f"client {python or first['of_server']}"),),
+        count=evidence.total(events),
+        remedies=(
+            Remedy(
+                "Run the program with the cluster's versions of Python and Ray",
+                ("python -c 'import ray, sys; print(ray.__version__, sys.version)'   # in the program's environment and on the head",),
+                doc=INIT_DOC,
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )  # fmt: skip
 
 
 def _cut_off(case: Case) -> Iterator[Finding]:
@@ -276,6 +318,20 @@ def _gcs(version: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"Ray Client compares its version: {signal.find}",
+            f'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    ray.init("ray://head:10001")\n{signal.sample}\n',
+            says=("Ray Client cannot join the cluster", says),
+        )
+        for signal, says in zip(
+            _OF_CLIENT, ("Python 3.10.4", "their versions of Ray differ"), strict=True
+        )
+    ),
+    console(
+        "a program quotes Ray Client, and continues",
+        f"{_OF_CLIENT[0].sample}\nusing another cluster\nloss 0.1\n",
+    ),
     Example(
         "the cluster runs a different version of Ray",
         {

@@ -71,6 +71,9 @@ _BEGINNINGS = (
 """Parts of a first line with which a message begins, or another record that quotes a phrase."""
 
 
+_REASON = "The actor is dead because "
+_OWN_RECORDS = ("its worker process has died", "its node has died")
+"""Reasons that rules match without the error's first lines."""
 _FIRST = 3
 """Lines in which a message may go on: the first one may be the rest of another sentence of it."""
 
@@ -80,6 +83,12 @@ def with_beginning(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
     begun = [n for n, (_, text) in enumerate(lines[:_LOOKED_AT]) if text.strip()][:_FIRST]
     for n in begun:
         number, text = lines[n]
+        if (
+            n == begun[0]
+            and text.startswith(_REASON)
+            and not text.startswith(_OWN_RECORDS, len(_REASON))
+        ):
+            return [*lines[:n], (number, _ACTOR.rstrip()), *lines[n:]]
         if any(words in text for words in _BEGINNINGS):
             break
         if restored := _restored(text, is_first=n == begun[0]):

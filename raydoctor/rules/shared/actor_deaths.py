@@ -31,6 +31,9 @@ _FRAME = pattern(
     r"(?:\n\tip: (?P<node_ip_address>[^\n]*))?\n(?P<error_message>.*)",
     re.DOTALL,
 )
+_UNNAMED = pattern(r"(?:^|\n)(?P<error_message>The actor is dead because [^\n]{1,600})")
+_UNKNOWN = "f" * 32
+"""In place of an actor whose details a paste has lost."""
 _CONTEXT_FIELD = pattern(r'^ {4}(\w+): (?:"(.*)"|(\S+))$', re.MULTILINE)
 _PID = pattern(r"[0-9]{1,10}")
 _OWNER = pattern(r"Owner Id: (?P<owner>[0-9a-f]{56})")
@@ -109,7 +112,8 @@ class Death:
     @property
     def subject(self) -> Subject:
         """For the report."""
-        return Subject("actor", self.actor, self.class_name or None, self.pid)
+        id_ = None if self.actor == _UNKNOWN else self.actor
+        return Subject("actor", id_, self.class_name or None, self.pid)
 
 
 def deaths(case: Case) -> list[Death]:
@@ -152,6 +156,8 @@ def _frame(event: Event) -> dict[str, str] | None:
     if event["type"] not in ("ActorDiedError", "RayActorError"):
         return None
     match = _FRAME.search(event["what"])
+    if match is None and event.source.is_excerpt and (bare := _UNNAMED.search(event["what"])):
+        return {"actor": _UNKNOWN, "error_message": bare["error_message"]}
     return {k: v for k, v in match.groupdict().items() if v} if match else None
 
 
