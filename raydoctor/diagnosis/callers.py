@@ -13,7 +13,7 @@ from raydoctor.case import Case
 from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK
 from raydoctor.model.text import cut
 from raydoctor.model.values import Diagnosis, Event, Link
-from raydoctor.rules.shared.traceback import TracebackFrame, parse
+from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 
 _CODE = 120
 """Columns of the program's line that are shown."""
@@ -43,14 +43,20 @@ def _with_caller(case: Case, link: Link) -> Link:
 
 def caller(case: Case, exception: Event) -> TracebackFrame | None:
     """The innermost line of the user's program in the traceback that ends with this exception's line."""
+    raised = exception_of(case, exception)
+    place = raised.place if raised else None
+    return place if place and place.is_user_code else None
+
+
+def exception_of(case: Case, exception: Event) -> Raised | None:
+    """The exception of the traceback that ends with this line."""
     for traceback in case.of(TRACEBACK.kind):
         below = exception.line - traceback.line
         lines = traceback.message.splitlines()
         if traceback.source is exception.source and 0 < below < len(lines):
             raised = parse("\n".join(lines[: below + 1]))
             is_it = raised and exception.message.lstrip(" |").startswith(raised.type)
-            place = raised.place if raised and is_it else None
-            return place if place and place.is_user_code else None
+            return raised if is_it else None
     return None
 
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
@@ -31,6 +31,7 @@ from raydoctor.diagnosis import (
     unexplained,
 )
 from raydoctor.diagnosis.callers import with_callers
+from raydoctor.diagnosis.effect import Effects
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
 from raydoctor.diagnosis.timeline import timeline
@@ -42,6 +43,7 @@ from raydoctor.model.values import (
     SEVERITIES,
     CaptureInfo,
     Diagnosis,
+    Event,
     Finding,
     Gap,
     NodeInfo,
@@ -142,9 +144,10 @@ def run(  # noqa: PLR0913 - each has a default
             gaps += _weaken_contradicted(candidates, case, everything)
     gaps += _lower_survived(candidates, case)
     # Incidents outside the span are left out whole, and what they explain stays explained.
-    incidents = _link(candidates)
+    effects = Effects(case)
+    incidents = _link(candidates, effects)
     roots = [root for root in incidents if _within(case, root, since, until)]
-    diagnoses = with_callers(case, _number(roots, case.version))
+    diagnoses = with_callers(case, _with_effects(_number(roots, case.version), roots, effects))
     if not diagnoses:
         gaps += [*_early_waits(case), *cut_short.gaps(case, now, since)]
     findings = [candidate.finding for candidate in candidates]
@@ -410,8 +413,11 @@ def _within(case: Case, root: _Candidate, since: float | None, until: float | No
 # ---------------------------------------------------------------- links
 
 
-def _link(candidates: list[_Candidate]) -> list[_Candidate]:
-    """Link each finding to the one that explains it; return the roots, worst first."""
+def _link(candidates: list[_Candidate], effects: Effects) -> list[_Candidate]:
+    """Link each finding to the one that explains it; return the roots, worst first.
+
+    Of equally severe ones, the one that ended the program comes first.
+    """
     holders = {entity: c for c in candidates for entity in c.held}
     for candidate in sorted(candidates, key=lambda c: c.key):
         causes = [holders[e] for e in candidate.finding.caused_by if e in holders]
@@ -428,7 +434,7 @@ def _link(candidates: list[_Candidate]) -> list[_Candidate]:
     roots = [c for c in candidates if c.parent is None]
     for candidate in candidates:
         candidate.children.sort(key=lambda c: (min(c.times, default=float("inf")), c.key))
-    return sorted(roots, key=_root_key)
+    return sorted(roots, key=lambda root: _root_key(root, effects))
 
 
 def _is_below(candidate: _Candidate | None, top: _Candidate) -> bool:
@@ -439,9 +445,32 @@ def _is_below(candidate: _Candidate | None, top: _Candidate) -> bool:
     return False
 
 
-def _root_key(root: _Candidate) -> tuple[int, tuple[int, int, float, str]]:
+def _root_key(
+    root: _Candidate, effects: Effects
+) -> tuple[int, int, bool, tuple[int, int, float, str]]:
     """A root is as severe as the worst of its tree."""
-    return (min(SEVERITIES.index(c.severity) for c in _tree(root)), root.key)
+    worst = min(SEVERITIES.index(c.severity) for c in _tree(root))
+    return (worst, root.key[0], effects.ended_by(_events(root)) is None, root.key)
+
+
+def _events(root: _Candidate) -> list[Event]:
+    """The evidence of an incident, and what it covers without a link."""
+    findings = [candidate.finding for candidate in _tree(root)]
+    return [e for f in findings for e in (*(link.event for link in f.chain), *f.covers)]
+
+
+def _with_effects(
+    diagnoses: tuple[Diagnosis, ...], roots: Sequence[_Candidate], effects: Effects
+) -> tuple[Diagnosis, ...]:
+    """The diagnoses; that of each root with what the incident did to the program."""
+    grave = [root for root in roots if root.severity in ("critical", "error")]
+    said: dict[str, str] = {}
+    number = 1
+    for root in roots:
+        is_alone = len(grave) == 1 and root is grave[0]
+        said[f"d{number}"] = effects.of(root.rule.name, root.severity, _events(root), is_alone)
+        number += len(_tree(root))
+    return tuple(replace(each, effect=said.get(each.id, "")) for each in diagnoses)
 
 
 def _tree(candidate: _Candidate) -> list[_Candidate]:
@@ -508,6 +537,7 @@ def _inert(diagnosis: Diagnosis) -> Diagnosis:
     return replace(
         diagnosis,
         headline=paste.inert(headline(diagnosis.headline)),
+        effect=paste.inert(diagnosis.effect) if diagnosis.effect else "",
         remedies=tuple(replace(r, title=paste.inert(r.title)) for r in diagnosis.remedies),
     )
 

@@ -197,6 +197,8 @@ class Diagnosis:
     first_at: float | None = None
     """Epoch seconds: when it happened, or the first evidence of it."""
     last_at: float | None = None
+    effect: str = ""
+    """What it did to the program, in one sentence, as far as the logs show it. Empty for a consequence."""
 
     @property
     def noticed_at(self) -> float | None:

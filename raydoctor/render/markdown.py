@@ -101,7 +101,8 @@ def _headline(diagnosis: Diagnosis) -> str:
 
 
 def _incident(root: Diagnosis) -> list[str]:
-    return ["**Evidence**", "\n".join(_link(link) for link in root.chain)]
+    effect = [f"Effect: {inline(root.effect)}."] if root.effect else []
+    return [*effect, "**Evidence**", "\n".join(_link(link) for link in root.chain)]
 
 
 def _link(link: Link) -> str:

@@ -111,6 +111,8 @@ def _by_weight(
 def _incident(view: _View, root: Diagnosis, number: str) -> Page:
     page = [_head(root, number)]
     page += paragraph(root.headline, view.width, style="strong")
+    if root.effect:
+        page += paragraph(f"Effect: {root.effect}.", view.width, hang=2)
     page += _evidence(view, root)
     page += _consequences(view, root)
     page += _fix(view, root)

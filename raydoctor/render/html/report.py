@@ -162,10 +162,15 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         "div", f"verdict {root.severity}",
         _headed(root, after=_zone_or_end(report, root)),
         el("h1", "", root.headline),
+        _effect(root),
         remedies(root.remedies, _SHOWN),
         el("p", "dim", others) if others else None,
         *_others(report),
     )  # fmt: skip
+
+
+def _effect(root: Diagnosis) -> Markup | None:
+    return el("p", "", el("b", "", "Effect:"), f" {root.effect}.") if root.effect else None
 
 
 def _others(report: Report) -> Iterator[Markup]:
@@ -263,7 +268,8 @@ def _branch(
     said = el("span", "", _as_part(parent, diagnosis), _text.short_ids(diagnosis.headline))
     items = _below_in_tree(page, diagnosis, seen)
     below = el("ul", "", *items) if items else None
-    return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, below)
+    effect = _effect(diagnosis)
+    return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, effect, below)
 
 
 def _below_in_tree(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Markup]:
@@ -322,6 +328,7 @@ def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
         _headed(root, count) if total > 1 else None,
         title,
+        _effect(root) if number > 1 else None,
         remedies(root.remedies) if number > 1 else None,
         above if number == 1 < total and root.remedies else None,
         None if total == 1 else el("h4", "", "Evidence"),

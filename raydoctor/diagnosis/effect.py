@@ -1,0 +1,172 @@
+"""What an incident did to the program: the exception that ended the driver, or that the program went on.
+
+The end of a driver is in its own output (`read/ending.py`), in the records of the job manager and, for a
+driver that still runs, in the tables of a live collection. An incident ended the program if its evidence is
+part of the traceback at the end. Where the logs do not show the end, the sentence says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK
+from raydoctor.cluster import tables as live
+from raydoctor.diagnosis.callers import exception_of
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.text import join_names, one_line
+from raydoctor.model.values import CONSOLES, Event, Severity, Source
+from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.traceback import Raised, parse
+
+_ABOUT_ENDS = ("job-failed", "driver-vanished", "several-jobs")
+"""Rules whose headline itself says how the program ended, or that nothing failed."""
+_OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
+_WORD = pattern(r"[^\W\d_]{2}")
+_QUOTED = 60
+"""Letters of a last line that are quoted."""
+_UNKNOWN, _WENT_ON = "Not known from these logs", "The program went on after it"
+
+
+class Effects:
+    """The effects of the incidents of one case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        whole = {s: e for s, e in case.endings.items() if not s.is_excerpt and not s.pid}
+        self.endings = whole
+        """The last output of each driver, without pastes: these may leave out how the program ended."""
+
+    @cached_property
+    def _submissions(self) -> dict[str, jobs.Submission]:
+        found = (s for s in jobs.submissions(self.case) if s.source is not None)
+        return {s.source.path: s for s in found if s.source}
+
+    def ended_by(self, events: Iterable[Event]) -> Event | None:
+        """The end of the program that one of these events is part of."""
+        for event in events:
+            end = self.endings.get(event.source)
+            is_own = not event.text.startswith("(")
+            if end and end["ended_by"] == "traceback" and is_own and event.line >= end.line:
+                return end
+        return None
+
+    def of(self, rule: str, severity: Severity, events: Sequence[Event], is_alone: bool) -> str:
+        """One sentence about the program; empty if the incident has none or its headline says it.
+
+        `is_alone`: no other incident can have ended the program.
+        """
+        if rule in _ABOUT_ENDS or severity == "info":
+            return ""
+        end = self.ended_by(events)
+        if end is None and is_alone and len(self.endings) == 1:
+            (only,) = self.endings.values()
+            end = only if only["ended_by"] == "traceback" else None
+        if end is not None:
+            return f"{self._program(end.source)} {_got(end)} and ended{self._code(end.source)}"
+        if severity in ("critical", "error") and (known := self._lost_gcs(events) or self._alive()):
+            return known
+        said = (self._survived(e) for e in events if e.source in self.endings)
+        found = next(filter(None, said), "")
+        return found or (self._open() if severity in ("critical", "error") else "")
+
+    def _survived(self, event: Event) -> str:
+        """That the program went on after an event of its output, or did not end where it printed it."""
+        end = self.endings[event.source]
+        if end["ended_by"] == "traceback":
+            own = [e for e in self.case.outputs.get(event.source.path, ()) if not e["who"]]
+            went_on = any(event.line < e.line < end.line for e in own)
+            return f"{_WENT_ON} and later {_got(end)}, which ended it" if went_on else ""
+        if evidence.outlived(self.case, event):
+            if end["is_success"] and len(self.endings) == 1:
+                return f"{_WENT_ON}, and its output says that it succeeded"
+            return f"{_WENT_ON}; its output ends with {_last(end)}, without an exit code"
+        caught = self._caught(event)
+        if caught and caught.place:
+            name, place = _name(event.text, caught), caught.place.place
+            return f"The program printed {name} at {place}; no log shows that this ended it"
+        return ""
+
+    def _caught(self, event: Event) -> Raised | None:
+        """The exception of a traceback that begins in a function of the program, which printed it.
+
+        The traceback of one that ends a program begins with the module's frame, a thread's in `threading.py`.
+        """
+        if event.text.startswith("("):
+            return None
+        if event.kind == RAY_EXCEPTION.kind:
+            raised = exception_of(self.case, event)
+        else:
+            raised = parse(event.text) if event.kind == TRACEBACK.kind else None
+        first = raised.frames[0] if raised and raised.frames else None
+        is_function = first and first.is_user_code and first.function != "<module>"
+        return raised if is_function else None
+
+    def _lost_gcs(self, events: Iterable[Event]) -> str:
+        """A driver exits when it gives up waiting for the GCS."""
+        for event in events:
+            if event.kind == "gcs.lost" and event.source.role in CONSOLES:
+                where = f"{event.source.path.rpartition('/')[2]}:{event.line}"
+                return f"The driver ended: it had not reached the GCS for {event['seconds']} s ({where})"
+        return ""
+
+    def _code(self, source: Source) -> str:
+        submission = self._submissions.get(source.path)
+        return f" with exit code {submission.code}" if submission and submission.code else ""
+
+    def _alive(self) -> str:
+        """That drivers were still running, if a live collection saw them."""
+        running = list(self._running())
+        names = join_names(running)
+        was = "was" if len(running) == 1 else "were"
+        return (
+            f"{names[:1].upper()}{names[1:]} {was} still running when raydoctor looked"
+            if running
+            else ""
+        )
+
+    def _open(self) -> str:
+        ends = [e for s, e in self.endings.items() if s.role == "driver"]
+        if len(ends) == 1 and not ends[0]["ended_by"]:
+            return f"{_UNKNOWN}: no exit code, and the program's output ends with {_last(ends[0])}"
+        if not any(source.role in CONSOLES for source in self.case.sources):
+            return f"{_UNKNOWN}: the program's output is not in the capture"
+        return ""
+
+    def _running(self) -> Iterator[str]:
+        """The drivers that a live collection saw."""
+        for row in live.rows(self.case, "processes"):
+            if row["kind"] == "driver" and row["state"] != "Z" and row["job_id"]:
+                yield f"the driver of job {ids.job_number(row['job_id'])} (pid {row['pid']})"
+
+    def _program(self, source: Source) -> str:
+        submission = self._submissions.get(source.path)
+        return f"Job '{submission.id}'" if submission else "The driver"
+
+
+def _got(end: Event) -> str:
+    """`got KeyError at train.py:12`, of the traceback that ended a program."""
+    raised = parse(end.text)
+    where = f"{end.source.path.rpartition('/')[2]}:{end.line}"
+    if raised is None:
+        return f"got the exception at {where}"
+    frame = raised.place
+    at = f"at {frame.place}" if frame and frame.is_user_code else f"({where})"
+    return f"got {_name(end.text, raised)} {at}"
+
+
+def _name(text: str, raised: Raised) -> str:
+    """The exception; of one that a task raised, the task's own."""
+    if raised.name != "RayTaskError":
+        return raised.name
+    found = [m["type"] for line in text.split("\n") if (m := _OF_TASK.match(line))]
+    return found[-1] if found else raised.name
+
+
+def _last(end: Event) -> str:
+    """The last line of an output, if it reads as one: some end with a list or a line of signs."""
+    name, line = end.source.path.rpartition("/")[2], end.text.split("\n")[-1]
+    is_words = _WORD.match(line) and len(line) <= _QUOTED
+    return f"'{one_line(line)}' ({name}:{end.line})" if is_words else f"line {end.line} of {name}"
