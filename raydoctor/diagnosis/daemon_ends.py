@@ -12,7 +12,14 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.signals import GCS, RAYLET
 from raydoctor.model.values import Diagnosis, Event
-from raydoctor.rules.shared.cluster import AGENT_FAILED, DeadRaylet, dead_raylets, fatal_reason
+from raydoctor.rules.shared.cluster import (
+    AGENT_FAILED,
+    GCS_LOST,
+    DeadRaylet,
+    dead_raylets,
+    fatal_reason,
+    gcs_lived_on,
+)
 
 _GCS_RULE, _GCS = "gcs-died", "gcs"
 _RAYLET = "raylet"
@@ -29,6 +36,8 @@ class DaemonEnd(NamedTuple):
     records: tuple[Event, ...] = ()
     """Its own last records; empty if others report its end."""
     diagnoses: tuple[str, ...] = ()
+    is_consequence: bool = False
+    """Whether it ended because the GCS did not answer."""
 
 
 def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
@@ -37,6 +46,9 @@ def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
     yield from filter(None, (_gcs(each) for each in found if each.rule == _GCS_RULE))
     dead = {raylet.node: raylet for raylet in dead_raylets(case)}
     lost = evidence.grouped(case.of("raylet.seen_dead"), lambda e: node_of_witness(case, e))
+    gone = case.of(GCS_LOST.kind)
+    by_raylets = [e for e in gone if e.source.role in RAYLET] if gcs_lived_on(case, gone) else []
+    without_gcs = {case.node_of(e.source) for e in by_raylets}
     for started in case.of("raylet.started"):
         node = started["node"]
         raylet = dead.get(node, DeadRaylet(node, "", started.pid, started, (), ()))
@@ -45,7 +57,7 @@ def ends(case: Case, diagnoses: Iterable[Diagnosis]) -> Iterator[DaemonEnd]:
         is_known = bool(about) or node in dead
         witnesses = [e for e in lost.get(node, ()) if is_known or not case.torn_down(e)]
         if end := _raylet(raylet, about, witnesses):
-            yield end
+            yield _without_gcs(end, raylet) if node in without_gcs else end
 
 
 def node_of_witness(case: Case, event: Event) -> str:
@@ -79,6 +91,13 @@ def _raylet(
     signs = [*raylet.seen, *lost] or [e.event for e in links if e.event.source.role not in RAYLET]
     at = min((e.at for e in signs if e.at is not None), default=None)
     return None if at is None else DaemonEnd(raylet.node, at, f"{name} has ended", (), ids)
+
+
+def _without_gcs(end: DaemonEnd, raylet: DeadRaylet) -> DaemonEnd:
+    """The end of a raylet that had lost a GCS which lived on: its agent may have given up first."""
+    return end._replace(
+        text=f"The raylet (pid {raylet.pid}) ends: it lost the GCS", is_consequence=True
+    )
 
 
 def _reason(own: Event) -> str:

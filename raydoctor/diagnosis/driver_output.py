@@ -100,7 +100,7 @@ def _end(job: Job) -> float:
 def _of_programs(case: Case) -> list[Job]:
     """Jobs of drivers whose output is not a job's log in the capture, and that are no part of Ray."""
     submitted = jobs.submissions(case)
-    managers = {s.started.pid for s in submitted if s.started}
+    managers = jobs.managers(case)
     known = {job.id for s in submitted if s.source for job in s.jobs} | _of_agents(case)
     known |= {end.job for end in drivers.ends(case) if end.raised.type}
     is_shown = _outputs(case)

@@ -27,6 +27,7 @@ _OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _WORD = pattern(r"[^\W\d_]{2}")
 _QUOTED = 60
 """Letters of a last line that are quoted."""
+DRIVER = "The driver"
 _UNKNOWN, _WENT_ON = "Not known from these logs", "The program went on after it"
 
 
@@ -109,7 +110,9 @@ class Effects:
         for event in events:
             if event.kind == "gcs.lost" and event.source.role in CONSOLES:
                 where = f"{event.source.path.rpartition('/')[2]}:{event.line}"
-                return f"The driver ended: it had not reached the GCS for {event['seconds']} s ({where})"
+                return (
+                    f"{DRIVER} ended: it had not reached the GCS for {event['seconds']} s ({where})"
+                )
         return ""
 
     def _code(self, source: Source) -> str:
@@ -137,13 +140,15 @@ class Effects:
 
     def _running(self) -> Iterator[str]:
         """The drivers that a live collection saw."""
+        of_ray = jobs.managers(self.case)
         for row in live.rows(self.case, "processes"):
-            if row["kind"] == "driver" and row["state"] != "Z" and row["job_id"]:
+            is_program = row["job_id"] and live.whole(row, "pid") not in of_ray
+            if row["kind"] == "driver" and row["state"] != "Z" and is_program:
                 yield f"the driver of job {ids.job_number(row['job_id'])} (pid {row['pid']})"
 
     def _program(self, source: Source) -> str:
         submission = self._submissions.get(source.path)
-        return f"Job '{submission.id}'" if submission else "The driver"
+        return f"Job '{submission.id}'" if submission else DRIVER
 
 
 def _got(end: Event) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case
-from raydoctor.case.facts import WorkerExit
+from raydoctor.case.facts import Job, WorkerExit
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
 from raydoctor.diagnosis import daemon_ends
+from raydoctor.diagnosis.effect import DRIVER
 from raydoctor.model import ids
 from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import (
@@ -26,8 +27,8 @@ from raydoctor.model.timeline import (
     UsageReading,
 )
 from raydoctor.model.values import CONSOLES, Diagnosis, Event
-from raydoctor.rules.shared import kernel, store
-from raydoctor.rules.shared.cluster import AGENT_FAILED, node_of_death
+from raydoctor.rules.shared import jobs, kernel, store
+from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_LOST, gcs_lived_on, node_of_death
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
@@ -38,6 +39,8 @@ _HOLDERS, _HELD = 3, 0.05
 """Processes that a reading names, and their least share of the memory."""
 _SILENCE = 120.0
 """Seconds between two failed health checks of one silence, or between a kill and the record of the exit."""
+_TO_REGISTER_S = 120.0
+"""Seconds from the first line that a driver prints until the GCS registers its job, on a busy machine."""
 _SAME = 0.1
 """Seconds within which evidence in several processes is one failure, such as a deadlock."""
 _EXPECTED_DEATHS = (
@@ -102,6 +105,7 @@ def timeline(
     _mark_simple(draft)
     _mark_dead_nodes(draft)
     _mark_silences(draft)
+    _mark_gcs(draft)
     _mark_restarts(draft)
     diagnoses = list(diagnoses)
     _mark_daemon_ends(draft, diagnoses)
@@ -109,6 +113,8 @@ def timeline(
     for diagnosis in diagnoses:
         _mark_evidence(draft, diagnosis)
     _word_exits(draft, diagnoses)
+    _mark_failed_driver(draft, diagnoses)
+    _mark_subjects(draft, diagnoses)
     kept = [_of_the_living(draft, m) for n, m in enumerate(draft.marks) if n not in draft.absorbed]
     marks = tuple(
         mark
@@ -161,11 +167,15 @@ def _add_processes(draft: _Draft) -> None:
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
+    of_ray = jobs.managers(case)
+    drivers = [job for job in ledger.jobs.values() if job.driver_pid not in of_ray]
     for job in ledger.jobs.values():
         process = f" (pid {job.driver_pid})" if job.driver_pid else ""
         name = f"driver of job {ids.job_number(job.id)}{process}"
+        name = f"Ray's job manager{process}" if job.driver_pid in of_ray else name
         lane = ids.driver_of_job(job.id)
-        draft.lanes[lane] = Lane(lane, "process", name, "", job.started, job.ended)
+        start = _first_printed(case, job) if drivers == [job] else None
+        draft.lanes[lane] = Lane(lane, "process", name, "", start or job.started, job.ended)
     # Up to Ray 2.50 the record of a start has no worker id, but the name of the worker's log has its pid.
     for worker in dict.fromkeys((*began, *exits, *ledger.pids)):
         if not worker or ids.job_of_driver(worker):
@@ -180,6 +190,16 @@ def _add_processes(draft: _Draft) -> None:
         node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
         end = exit_.at if exit_ else None
         draft.lanes[worker] = Lane(worker, "process", name, node, began.get(worker), end)
+
+
+def _first_printed(case: Case, job: Job) -> float | None:
+    """When the only driver printed its first dated line: the GCS registers its job only after that."""
+    consoles = [s for s in case.sources if s.role == "driver" and not s.is_excerpt]
+    if len(consoles) != 1 or job.started is None:
+        return None
+    printed = [e.at for e in case.events if e.source is consoles[0] and e.at is not None]
+    first = min(printed, default=job.started)
+    return first if job.started - _TO_REGISTER_S < first < job.started else None
 
 
 def _bound_processes(draft: _Draft, own_records: Mapping[str, OwnRecords]) -> None:
@@ -398,7 +418,7 @@ def _mark_daemon_ends(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         draft.marks.append(
             TimelineMark(
                 lane.id,
-                "death",
+                "sign" if end.is_consequence else "death",
                 end.text,
                 end.at,
                 diagnoses=end.diagnoses,
@@ -424,6 +444,30 @@ def _mark_silences(draft: _Draft) -> None:
                 text = "does not reply to the health checks of the GCS"
                 draft.marks.append(TimelineMark(node, "silent", text, begin.at or 0, event.at))
                 begin = None
+
+
+def _mark_gcs(draft: _Draft) -> None:
+    """A GCS that did not answer for some time and went on, in its own lane.
+
+    A raylet that lost it ends for this reason, and the GCS then finds the node gone.
+    """
+    lost = [e for e in draft.case.of(GCS_LOST.kind) if e.at is not None]
+    alive = gcs_lived_on(draft.case, lost)
+    if alive is None or alive.at is None:
+        return
+    first = lost[0].at or 0.0
+    begin = first - float(lost[0]["seconds"] or 0)
+    text = f"The GCS does not answer for at least {first - begin:.0f} s"
+    draft.marks.append(TimelineMark(CLUSTER, "silent", text, begin, first))
+    ended = {draft.case.node_of(e.source) for e in lost}
+    late = [
+        number
+        for number, mark in enumerate(draft.marks)
+        if mark.kind == "silent" and mark.lane in ended and mark.at > first and mark.until
+    ]
+    draft.absorbed.update(late)
+    text = "The GCS writes its log again" + (", and finds the node gone" if late else "")
+    draft.marks.append(TimelineMark(CLUSTER, "sign", text, alive.at))
 
 
 def _mark_restarts(draft: _Draft) -> None:
@@ -519,6 +563,36 @@ def _word_exits(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         if about is not None and about.count == 1 and _is_about(about, exit_):
             record = mark.text.partition("; ")[2]
             draft.marks[number] = replace(mark, text=f"{about.headline}; {record}")
+
+
+def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
+    """The end of the only driver is a failure if an exception ended it."""
+    ends = [
+        (number, mark)
+        for number, mark in enumerate(draft.marks)
+        if mark.kind == "end" and ids.job_of_driver(mark.lane)
+    ]
+    ended = next((d for d in diagnoses if d.effect.startswith(f"{DRIVER} got ")), None)
+    if ended is not None and len(ends) == 1:
+        number, mark = ends[0]
+        draft.marks[number] = replace(
+            mark, kind="death", text=ended.effect, diagnoses=(*mark.diagnoses, ended.id)
+        )
+
+
+def _mark_subjects(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
+    """The processes that a diagnosis is about."""
+    by_pid: dict[int, list[str]] = {}
+    for worker, pid in draft.case.ledger.pids.items():
+        by_pid.setdefault(pid, []).append(worker)
+    for subject in (s for each in diagnoses for s in each.subjects):
+        of_pid = by_pid.get(subject.pid or 0, [])
+        workers = [subject.id or "", *(of_pid if len(of_pid) == 1 else ())]
+        if subject.kind == "actor":
+            workers += draft.case.actor(subject.id or "").workers[-1:]
+        for worker in workers:
+            if (lane := draft.lanes.get(worker)) and lane.kind == "process":
+                draft.lanes[worker] = replace(lane, is_subject=True)
 
 
 def _is_about(diagnosis: Diagnosis, exit_: WorkerExit) -> bool:

@@ -32,6 +32,8 @@ class Lane:
     """Epoch seconds of its end; None if nothing shows that it ended."""
     missing: str = ""
     """Why its logs show nothing; empty if they were read."""
+    is_subject: bool = False
+    """Whether a diagnosis is about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,14 @@ class Diagnosis:
             return None
         return min((at for at in times if at >= self.first_at + 1), default=None)
 
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether its time is that of a live collection, which saw what may have begun long before."""
+        if self.first_at is None:
+            return False
+        at_first = [link.event.kind for link in self.chain if link.event.at == self.first_at]
+        return bool(at_first) and all(kind.startswith("live.") for kind in at_first)
+
     def __repr__(self) -> str:
         """One line, for a prompt."""
         return f"<Diagnosis {self.id} {self.rule} ({self.severity}): {self.headline!r}>"

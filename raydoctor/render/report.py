@@ -122,7 +122,8 @@ def _incident(view: _View, root: Diagnosis, number: str) -> Page:
 
 def _head(root: Diagnosis, number: str) -> Line:
     noticed = f"noticed {_text.moment(root.noticed_at, '%H:%M:%S')}" if root.noticed_at else ""
-    times = ", ".join(filter(None, (_text.moment(root.first_at), noticed)))
+    seen = "seen " if root.is_snapshot else ""
+    times = ", ".join(filter(None, (f"{seen}{_text.moment(root.first_at)}", noticed)))
     marks = [mark for mark in (times, number and f"[{number}]") if mark]
     return line(
         (root.severity.upper(), root.severity),

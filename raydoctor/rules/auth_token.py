@@ -85,7 +85,7 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, _NO_HEADER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
-    """One finding for drivers without a token or refused drivers, one for this shell, one for nodes."""
+    """One finding for drivers without a token or refused drivers, one for the shell of a live collection, one for nodes."""
     exceptions = [e for e in case.of("driver.exception") if e["type"] == "AuthenticationError"]
     without = [e for e in exceptions if any(text in e["what"] for text in _MISSING)]
     without += [e for e in case.of("auth.none_found") if _is_drivers(e)]
@@ -130,34 +130,30 @@ def _of_client(burst: list[Event]) -> Finding:
 
 
 def _refused_probes(case: Case) -> list[Event]:
-    """Services of the cluster that refused the live collection, with the state of this shell's token."""
+    """Services of the cluster that refused the live collection, with the state of its shell's token."""
     return [e for e in live.rows(case, "probes") if e["outcome"] == "unauthenticated"]
 
 
 def _of_shell(probes: list[Event]) -> Finding:
-    """Drivers that this shell starts send the same token as the live collection."""
+    """Drivers that its shell starts send the same token as the live collection."""
     missing = any(e["detail"] == "token: missing" for e in probes)
     gcs = min(probes, key=lambda e: (e["name"] != "gcs", e["name"]))
     where = f" at {gcs['address']}" if gcs["address"] else ""
     has = "has none" if missing else "sends a wrong one"
     return Finding(
-        f"The cluster{where} requires an authentication token, and this shell {has}, so the cluster refuses drivers and ray commands started from this shell",
+        f"The cluster{where} requires an authentication token, and the shell that ran raydoctor {has}, so the cluster refuses drivers and ray commands started from that shell",
         tuple(Link(e, _refusal(e, has)) for e in probes[:3]),
         explains=(Entity("auth", "shell"),),
         severity="error",
-        remedies=(
-            *_remedies("this shell", missing)[:1],
-            _mode("this shell"),
-            *_remedies("this shell", missing)[1:],
-        ),
+        remedies=_remedies("the shell that ran raydoctor", missing, with_mode=True),
     )
 
 
 def _refusal(probe: Event, has: str) -> str:
     if probe["name"] == "auth":
-        return f"the cluster requires a token, and this shell {has}"
+        return f"the cluster requires a token, and the shell that ran raydoctor {has}"
     service = "GCS" if probe["name"] == "gcs" else probe["name"]
-    return f"the {service} refuses a call from this shell"
+    return f"the {service} refuses a call of raydoctor"
 
 
 def _is_drivers(event: Event) -> bool:
@@ -219,6 +215,8 @@ def _of_nodes(case: Case, refusals: list[Event]) -> Finding:
 
 
 _COPY = "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token   # overwrites the file, even if it holds the token of another cluster"
+_ELSEWHERE = "# If the head has no such file, write what ray get-auth-token prints there to ~/.ray/auth_token here"
+_ENABLE = "export RAY_AUTH_MODE=token   # otherwise a driver with an explicit address does not read the token file"
 _UNSET = (
     "unset RAY_AUTH_TOKEN RAY_AUTH_TOKEN_PATH   # if either is set, Ray ignores ~/.ray/auth_token"
 )
@@ -241,8 +239,9 @@ def _mode(place: str) -> Remedy:
     )
 
 
-def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
-    steps = (_COPY, _UNSET) if missing else (_UNSET, _COMPARE, _COPY)
+def _remedies(place: str, missing: bool, with_mode: bool = False) -> tuple[Remedy, ...]:
+    mode = (_ENABLE,) if with_mode else ()
+    steps = (*mode, _COPY, _UNSET, _ELSEWHERE) if missing else (*mode, _UNSET, _COMPARE, _COPY)
     return (
         Remedy(
             f"Give {place} the head's token",
@@ -334,17 +333,21 @@ EXAMPLES: tuple[Example, ...] = (
         severity="error",
     ),
     Example(
-        "this shell has no token",
+        "the shell of a live collection has no token",
         {
             "logs/gcs_server.out": _NOISE,
             "logs/raylet.out": "",
             **_probed("unauthenticated", "token: missing"),
         },
-        says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
+        says=(
+            "10.0.0.2:6379",
+            "the shell that ran raydoctor has none",
+            "export RAY_AUTH_MODE=token",
+        ),
         severity="error",
     ),
     Example(
-        "this shell has another cluster's token",
+        "the shell of a live collection has another cluster's token",
         {
             "logs/gcs_server.out": _NOISE,
             "logs/raylet.out": "",

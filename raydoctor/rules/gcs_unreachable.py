@@ -71,7 +71,7 @@ from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import clause, cut
+from raydoctor.model.text import clause, cut, duration
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import (
@@ -391,7 +391,7 @@ def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
     where = f"{'nodes' if len(nodes) > 1 else 'node'} {names}" if nodes else "a driver"
     return Finding(
-        f"The GCS kept running but was unreachable from {where} for {waited} s: {_why(case, stalled)}",
+        f"The GCS kept running but did not answer {where} within the limit of {waited} s: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -459,7 +459,11 @@ def _links(
             event,
             f"{names.get(role, 'a process')} has not reached the GCS for {waited} s, and exits",
         )
-    yield Link(alive, f"the GCS (pid {alive.pid}) continues to write its log: it did not die")
+    at = lost[0].at
+    later = "" if at is None or alive.at is None else f", here {duration(alive.at - at)} later"
+    yield Link(
+        alive, f"the GCS (pid {alive.pid}) continues to write its log{later}: it did not die"
+    )
     for event in exceptions[:1]:
         yield Link(event, f"the driver got {event['type']}")
 

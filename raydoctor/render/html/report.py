@@ -82,7 +82,8 @@ def render(report: Report) -> str:
     if report.status is not None:
         shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
         parts.append(section("state", "State of the cluster", el("pre", "scroll", shown)))
-    return frame(_title(report, roots), _of(report), parts, _read(report))
+    read = _read(report) if roots else ""
+    return frame(_title(report, roots), _of(report), parts, read)
 
 
 def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
@@ -95,7 +96,11 @@ def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
         el("header", "", el("b", "", "raydoctor"), el("span", "dim", of), _search()),
         el("main", {"id": "main"}, *parts),
         el(
-            "footer", "", _meanings("".join(map(str, parts))), el("p", "", read), el("p", "", _CARE)
+            "footer",
+            "",
+            _meanings("".join(map(str, parts))),
+            el("p", "", read) if read else None,
+            el("p", "", _CARE),
         ),
     )
 
@@ -161,6 +166,7 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
     return el(
         "div", f"verdict {root.severity}",
         _headed(root, after=_zone_or_end(report, root)),
+        el("p", "own", "No failure found.") if root.severity == "info" else None,
         el("h1", "", root.headline),
         _effect(root),
         remedies(root.remedies, _SHOWN),
@@ -199,6 +205,7 @@ def _of(report: Report) -> str:
 
 def _headed(root: Diagnosis, count: str = "", after: str = "") -> Markup:
     badge, when = _badge(root.severity, root.severity.upper()), _when(root.first_at, True)
+    when = join(["seen ", when]) if when and root.is_snapshot else when
     noticed = f"noticed {_text.moment(root.noticed_at, '%H:%M:%S')}" if root.noticed_at else ""
     said = [el("span", "dim", each) for each in (noticed, count, after) if each]
     rest = filter(None, (_rule(root), when, *said))
@@ -225,7 +232,11 @@ def _badge(style: str, word: str) -> Markup:
 
 
 def _rule(diagnosis: Diagnosis) -> Markup:
-    times = f", {diagnosis.count:,} occurrences" if diagnosis.count > 1 else ""
+    times = (
+        f", {diagnosis.count:,} occurrences"
+        if diagnosis.count > 1 and diagnosis.severity != "info"
+        else ""
+    )
     return join([el("code", "", diagnosis.rule), times])
 
 

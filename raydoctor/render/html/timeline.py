@@ -223,14 +223,16 @@ def _with_own_lane(
     processes: Sequence[Lane], of_lane: Mapping[str, list[TimelineMark]]
 ) -> list[Lane]:
     """The processes that the incident is about, in the order of their starts."""
-    concerned = [p for p in processes if _severity(of_lane.get(p.id, ())) < 3 or _is_named(p)]
+    concerned = [
+        p for p in processes if p.is_subject or _severity(of_lane.get(p.id, ())) < 3 or _is_named(p)
+    ]
     best = sorted(concerned, key=lambda p: (_severity(of_lane.get(p.id, ())), p.begin or 0.0))
     kept = {id(p) for p in best[:_PROCESSES]}
     return sorted((p for p in processes if id(p) in kept), key=lambda p: (p.begin or 0.0, p.name))
 
 
 def _is_named(process: Lane) -> bool:
-    return process.name.startswith(("driver of", "rank "))
+    return process.name.startswith(("driver of", "rank ", "Ray's job manager"))
 
 
 def _severity(marks: Iterable[TimelineMark]) -> int:
@@ -476,7 +478,7 @@ def _legend(
     ]
     if counted:
         style = "" if len(counted) > 1 else counted[0]
-        items.append(el("li", style, "×2: two such events at this place"))
+        items.append(el("li", style, "×2, ×3, …: so many such events at this place"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
 

@@ -121,6 +121,11 @@ def submissions(case: Case) -> list[Submission]:
     return ordered
 
 
+def managers(case: Case) -> set[int]:
+    """Pids of Ray's job managers, for which the GCS registers a job as for a driver."""
+    return {event.pid for event in case.of(SUBMITTED.kind) if event.pid is not None}
+
+
 def unstarted(case: Case) -> list[Submission]:
     """Submissions of which no log shows that the program started or ended."""
     return [s for s in submissions(case) if s.started and _did_not_start(case, s)]
@@ -138,9 +143,9 @@ def _at(event: Event | None) -> float:
 
 def _assign_jobs(case: Case, found: list[Submission]) -> None:
     """A job belongs to the submission that was running when its driver registered, if only one was."""
-    managers = {s.started.pid for s in found if s.started}
+    of_ray = managers(case)
     for job in case.ledger.jobs.values():
-        if job.started is None or job.driver_pid in managers:
+        if job.started is None or job.driver_pid in of_ray:
             continue
         running = [
             s for s in found if _at(s.started) - _EVENT_SLACK <= job.started <= _at(s.completed)
