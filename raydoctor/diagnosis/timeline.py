@@ -575,9 +575,7 @@ def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
     ended = next((d for d in diagnoses if d.effect.startswith(f"{DRIVER} got ")), None)
     if ended is not None and len(ends) == 1:
         number, mark = ends[0]
-        draft.marks[number] = replace(
-            mark, kind="death", text=ended.effect, diagnoses=(*mark.diagnoses, ended.id)
-        )
+        draft.marks[number] = replace(mark, kind="death", text=ended.effect)
 
 
 def _mark_subjects(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
