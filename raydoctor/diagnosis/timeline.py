@@ -590,7 +590,9 @@ def _mark_subjects(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
             workers += draft.case.actor(subject.id or "").workers[-1:]
         for worker in workers:
             if (lane := draft.lanes.get(worker)) and lane.kind == "process":
-                draft.lanes[worker] = replace(lane, is_subject=True)
+                unnamed = f"worker (pid {subject.pid})"
+                name = lane.name.replace(unnamed, f"{subject.name or 'worker'} (pid {subject.pid})")
+                draft.lanes[worker] = replace(lane, name=name, is_subject=True)
 
 
 def _is_about(diagnosis: Diagnosis, exit_: WorkerExit) -> bool:
