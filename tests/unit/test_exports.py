@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor import cli
 from raydoctor.capture import contents
 from raydoctor.capture.exports import entries
-from raydoctor.capture.exports.labels import Place, nanoseconds, place_of
+from raydoctor.capture.exports.labels import (
+    Place,
+    Record,
+    all_nanoseconds,
+    nanoseconds,
+    place_of,
+    record_of,
+)
 from raydoctor.capture.exports.repeats import Repeats
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.diagnosis import engine
@@ -77,6 +84,7 @@ def test_labels_name_a_place(labels: Mapping[str, Any], place: Place) -> None:
 ])  # fmt: skip
 def test_times_of_all_stores(value: object) -> None:
     assert nanoseconds(value) == SECOND * 10**9
+    assert all_nanoseconds([value] * 2) == [SECOND * 10**9] * 2
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,18 @@ def test_times_of_all_stores(value: object) -> None:
 )
 def test_what_is_no_time(value: object) -> None:
     assert nanoseconds(value) == 0
+    assert all_nanoseconds([value, "2026-11-21T07:35:03.0Z"]) == [0, SECOND * 10**9]
+
+
+@given(
+    st.lists(
+        st.from_regex(
+            r"(2026|2262|2263|1969)-11-21T07:3[57]:03[.,]?[0-9\u0663x+]{0,11}[Zz]?", fullmatch=True
+        )
+    )
+)
+def test_times_are_read_at_once_as_one_by_one(values: list[str]) -> None:
+    assert all_nanoseconds(values) == [nanoseconds(value) for value in values]
 
 
 def test_newest_first_and_overlapping_pages(tmp_path: Path) -> None:
@@ -249,6 +269,7 @@ def test_a_damaged_value_costs_what_follows_it_and_is_a_gap(tmp_path: Path) -> N
         {"line": None, "message": "other"},
         {"timestamp": "soon"},
         {"timestamp": None, "time": f"{SECOND + 5}"},
+        {"timestamp": "", "time": f"{SECOND + 5}"},
         {"timestamp": "2026-11-21T08:35:03.5+01:00"},
         {"labels": {**OF_RAYLET, "line": "no text"}},
         {
@@ -275,10 +296,10 @@ def test_a_record_that_repeats_another_is_read_as_if_it_was_parsed(
     texts = [json.dumps(row, separators=separators) for row in rows]
     text = f"[{', '.join(texts)}]" if is_list else "\n".join(texts)
     fast = [opened(text, tmp_path)]
-    monkeypatch.setattr(entries, "_CHUNK", len(texts[0]))
+    monkeypatch.setattr(entries, "_FEW", len(texts[0]))
     fast.append(opened(text, tmp_path))
     monkeypatch.setattr(Repeats, "find", lambda *_: None)
-    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
+    monkeypatch.setattr(Repeats, "find_all", lambda *_: None)
     assert fast == [opened(text, tmp_path)] * 2
 
 
@@ -290,7 +311,7 @@ def test_most_records_of_an_export_are_not_parsed(
     monkeypatch.setattr(
         Repeats, "find", lambda *each: (found.append(result := find(*each)), result)[1]
     )
-    monkeypatch.setattr(Repeats, "usual_line", lambda *_: None)
+    monkeypatch.setattr(Repeats, "find_all", lambda *_: None)
     for form in sinks.FILES:
         if form == "Loki, query_range":
             continue
@@ -309,7 +330,7 @@ def test_usual_lines_are_read_in_blocks_in_their_order(
     rows = [{"labels": OF_RAYLET, "line": f"line {n}", "timestamp": f"2026-11-21T07:35:03.{n:03}Z"} for n in range(1, 500)]  # fmt: skip
     rows[300]["labels"] = {**OF_RAYLET, "level": "info"}
     text = "".join(f"{json.dumps(row)}\n" for row in reversed(rows))
-    monkeypatch.setattr(entries, "_CHUNK", 1000)
+    monkeypatch.setattr(entries, "_FEW", 1000)
     found: list[object] = []
     monkeypatch.setattr(Repeats, "find", lambda *each: found.append(each))
     (lines,) = opened(text, tmp_path).values()
@@ -379,6 +400,42 @@ def test_no_value_is_an_error(value: Any) -> None:
     for record, place in records(value, NOWHERE, json.dumps(value)):
         assert (type(record.text), type(record.at)) == (str, int)
         assert place >= 0
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from(
+        ("line", "log", "message", "timestamp", "time", "ts", "date", "stream", "_p", "path")
+    ),
+    st.sampled_from(
+        ("", "x", "y\n", "{", None, 7, {"path": "/b"}, SECOND, SECOND + 0.5, f"{SECOND}", "stderr",
+         "2026-11-21T07:35:03.25Z", "2026-11-21T07:35:04.5Z", f"{LOGS}/raylet.out")
+    ),
+)  # fmt: skip
+OF_RECORD = FIELDS | st.builds(
+    lambda own, key, inner: {**own, key: inner},
+    FIELDS,
+    st.sampled_from(("jsonPayload", "_source", "labels")),
+    FIELDS,
+)
+
+
+@settings(max_examples=300)
+@given(OF_RECORD, OF_RECORD)
+def test_what_is_decoded_is_what_is_parsed(own: dict[str, Any], more: dict[str, Any]) -> None:
+    """Each record is first parsed, and found in others that have nearly all of its fields."""
+    usual = {"log": "x\n", "stream": "stdout", "time": "2026-11-21T07:35:03.25Z", **own}
+    rows = [{**usual, key: value} for key, value in more.items()]
+    rows += [{key: value for key, value in usual.items() if key != name} for name in usual]
+    repeats = Repeats()
+    for row in [usual, *rows, usual, *rows]:
+        raw = json.dumps(row)
+        parsed, outer = record_of(row), Place()
+        found = repeats.find(raw, outer)
+        assert found in (None, parsed)
+        for place, output, _, times, texts in repeats.find_all([raw.encode()] * 2, outer) or ():
+            assert (len(texts), Record(place, times[1], texts[1], output)) == (2, parsed)
+        if parsed and not found:
+            repeats.learn(raw, row, parsed, outer)
 
 
 @pytest.mark.parametrize(

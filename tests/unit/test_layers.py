@@ -219,7 +219,7 @@ def test_ray_is_never_imported_here() -> None:
 
 
 def test_slow_libraries_wait_until_they_are_needed() -> None:
-    slow = {"rich", "psutil", "asyncio", "zstandard", "importlib.metadata"}
+    slow = {"rich", "psutil", "asyncio", "zstandard", "msgspec", "importlib.metadata"}
     for module, path in MODULES.items():
         if module.split(".")[0] == "demo" or "programs" in path.parts:
             continue  # loaded only by the command of that name; a process of its own

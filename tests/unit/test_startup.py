@@ -22,7 +22,7 @@ from raydoctor.render.page import line
 from tests.helpers import ROOT
 
 HEAVY = {
-    *("ray", "psutil", "asyncio", "rich", "importlib.metadata", "numpy", "zstandard"),
+    *("ray", "psutil", "asyncio", "rich", "importlib.metadata", "numpy", "zstandard", "msgspec"),
     *("statistics", "tarfile", "zipfile"),
 }
 PYPROJECT = ROOT / "pyproject.toml"

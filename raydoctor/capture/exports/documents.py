@@ -127,11 +127,13 @@ class Documents:
             raw = text[first:end]
             if not end or not (found := self.repeats.find(raw, self.outer)):
                 break
-            if not self.is_one_line:
-                line += text.count("\n", begin, first + found[1])
-            self._add(found[0], line)
-            if not self.is_one_line:
-                line += raw.count("\n", found[1])
+            if self.is_one_line:
+                self.add(found, 0)
+            else:
+                place = first + _place_of_text(raw)
+                line += text.count("\n", begin, place)
+                self.add(found, line)
+                line += text.count("\n", place, end)
             begin = end
         window.place = begin
 
@@ -238,9 +240,11 @@ def records(data: Any, outer: Place, raw: str) -> Iterator[tuple[Record, int]]:
 
 
 def _place_of_text(raw: str) -> int:
-    if "\n" not in raw:
-        return 0
-    return max(next((at for key in _TEXT_KEYS if (at := raw.find(key)) >= 0), 0), 0)
+    if "\n" in raw:
+        for key in _TEXT_KEYS:
+            if (at := raw.find(key)) >= 0:
+                return at
+    return 0
 
 
 _TEXT_KEYS = tuple(f'"{key}":' for key in ("message", "textPayload", "log", "line", "msg"))

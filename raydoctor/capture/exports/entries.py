@@ -15,11 +15,12 @@ from typing import Any, BinaryIO
 from raydoctor.capture.exports import labels
 from raydoctor.capture.exports.documents import Documents
 from raydoctor.capture.exports.labels import Place, Record
-from raydoctor.capture.exports.repeats import Repeats, unescaped
-from raydoctor.capture.exports.streams import NewRecords, Streams
+from raydoctor.capture.exports.repeats import Repeats
+from raydoctor.capture.exports.streams import Streams
 from raydoctor.capture.window import Window
 
-_CHUNK = 4 << 20
+_CHUNK, _FEW = 4 << 20, 128 << 10
+"""Bytes to read at once, and those that are read one by one if one line among them is unusual."""
 _LINE_LIMIT = 4 << 20
 _LONGEST_JOINED, _MOST_BEGUN = 1 << 20, 500
 """Characters of a line that is joined, and such lines at once."""
@@ -98,9 +99,8 @@ class _Reader:
 
     def _inside(self, record: Record) -> Record | None:
         """The record of a shipper inside a record: a sidecar prints those of Ray's files as its output."""
-        if found := self._inner.find(record.text, record.place):
-            inner = found[0]
-        else:
+        inner = self._inner.find(record.text, record.place)
+        if inner is None:
             data = _object(record.text) or {}
             parsed = labels.record_of(data, record.place)
             if parsed is None or not parsed.place.file:
@@ -115,8 +115,9 @@ class _Reader:
         """Read CRI's lines, those of `kubectl logs`, and those of Fluent Bit's `file` output."""
         places: dict[str, Place] = {}
         at, first = 0, 1
-        for lines in _blocks(stream):
+        for block in _blocks(stream):
             self._into.check_time()
+            lines = block.decode("utf-8", "replace").split("\n")
             for number, raw in enumerate(lines, first):
                 place, output, is_partial, begin, end = outer, "", False, 0, len(raw)
                 if raw[:1] == "[" and (found := _KUBECTL.match(raw)):
@@ -140,47 +141,29 @@ class _Reader:
     def read_json_lines(self, stream: BinaryIO, outer: Place) -> None:
         """Read one record from each line."""
         first = 1
-        for lines in _blocks(stream):
+        for block in _blocks(stream, _FEW):
             self._into.check_time()
-            for number, raw in self._read_repeated(lines, first, outer):
-                if found := self._outer.find(raw, outer):
-                    self._add(found[0], number)
-                    continue
+            rows = block.split(b"\n")
+            found = None if self._begun else self._outer.find_all(rows, outer)
+            if found is None:
+                self._read_each(rows, first, outer)
+            for place, output, lines, times, texts in found or ():
+                self._into.extend(place, times, [first + line for line in lines], texts, output)
+            first += len(rows)
+
+    def _read_each(self, lines: list[bytes], first: int, outer: Place) -> None:
+        for number, line in enumerate(lines, first):
+            raw = line.decode("utf-8", "replace")
+            record = self._outer.find(raw, outer)
+            if record is None:
                 data = _object(raw)
                 if data is None:
                     if raw.strip():
                         self._into.note_damage(number)
                 elif record := labels.record_of(data, outer):
                     self._outer.learn(raw, data, record, outer)
-                    self._add(record, number)
-            first += len(lines)
-
-    def _read_repeated(
-        self, lines: list[str], first: int, outer: Place
-    ) -> Iterator[tuple[int, str]]:
-        """Read the usual records of a block; yields the other lines, with their numbers."""
-        usual = self._outer.usual_line(outer)
-        if usual is None:
-            yield from enumerate(lines, first)
-            return
-        rows = {place: NewRecords([], [], []) for place in usual.places.values()}
-        by_head = {head: rows[place] for head, place in usual.places.items()}
-        for number, raw in enumerate(lines, first):
-            head, _, rest = raw.partition(usual.key)
-            text, _, rest = rest.partition(usual.between)
-            stamp, _, end = rest.partition('"')
-            own = by_head.get(head)
-            if own and end == usual.end and not self._begun and (at := labels.nanoseconds(stamp)):
-                whole = unescaped(text) if "\\" in text or '"' in text else text
-                if whole is not None and whole[:1] != "{":
-                    own.times.append(at)
-                    own.lines.append(number)
-                    own.texts.append(whole[:-1] if whole[-1:] == "\n" else whole)
-                    continue
-            # Before this record, for the order of its place.
-            self._into.extend(rows)
-            yield number, raw
-        self._into.extend(rows)
+            if record:
+                self._add(record, number)
 
     # ------------------------------------------------------------ JSON, as documents
 
@@ -189,11 +172,11 @@ class _Reader:
         Documents(window, outer, is_one_line, self._add, self._into, self._outer).read()
 
 
-def _blocks(stream: BinaryIO) -> Iterator[list[str]]:
-    """The lines without their ends, many at once; of one that is too long, the beginning."""
-    while block := stream.read(_CHUNK):
+def _blocks(stream: BinaryIO, size: int = _CHUNK) -> Iterator[bytes]:
+    """Many lines at once, without the end of the last; of one that is too long, the beginning."""
+    while block := stream.read(size):
         rest = stream.readline(_LINE_LIMIT)
         block += rest
         while rest and rest[-1:] != b"\n":
             rest = stream.readline(_LINE_LIMIT)
-        yield block.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
+        yield block.removesuffix(b"\n")

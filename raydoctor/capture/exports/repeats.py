@@ -1,181 +1,230 @@
-"""Recognizes records that differ from an earlier one only in text, time and numbers, without parsing them.
+"""Recognizes records that differ from an earlier one only in text, time and numbers, and decodes only these.
 
-Nearly all records of an export do: their labels are those of an earlier record. A record is cut at the keys
-of its varying values. If everything between the values equals that of a parsed record, so does its structure.
+Nearly all records of an export do: their labels are those of an earlier record. The fields that name the
+place of a record are compared as they are written. If they equal those of a parsed record, so does the place.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from raydoctor.capture.exports import labels
 from raydoctor.capture.exports.labels import Place, Record
-from raydoctor.model.patterns import pattern
 
-_MOST, _LONGEST = 10_000, 4096
-"""Records to remember, and characters of each without its values."""
-_END = pattern(r'[^"\\]*(?:\\.[^"\\]*)*"')
-_FLOAT = pattern(r"\d{1,20}\.\d{1,20}")
-_LENIENT = json.JSONDecoder(strict=False)
-_TEXT, _TIME, _OTHER, _NONE = range(4)
-
-
-class _Value(NamedTuple):
-    """A value that varies."""
-
-    place: int
-    """In the record that it was found in: values are sorted by it."""
-    key: str
-    """As it is written, up to the value."""
-    end: str
-    """The character behind the value."""
-    kind: int
+_MOST, _LONGEST, _MOST_FIELDS = 10_000, 4096, 100
+"""Records to remember, bytes of the place of each as it is written, and fields of a form."""
+_OF_FORM = 50
+"""Records that a change of a form counts for: it takes as long as to learn so many."""
+_TEXT, _TIME, _PLACE, _OTHER = range(4)
+"""What a field is for."""
+Time = int | float | str | None
+"""As it is written; None if records of this kind have none."""
+ERRORS = (ValueError, RecursionError)
+"""Of `Form.decode`: the record has other fields or types, or is no JSON in the strict sense."""
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
+    """What records whose places are written alike have in common."""
+
     place: Place
     output: str
-    is_docker: bool
-    """Whether a text without an end of line is a part of a line."""
+    may_be_docker: bool
+    """Whether a text without an end of line may be a part of a line."""
+
+    def record(self, text: str, time: Time) -> Record | None:
+        """The record with this text and time; None if it must be parsed."""
+        at = labels.nanoseconds(time)
+        if (not at and time is not None) or (self.may_be_docker and text[-1:] != "\n"):
+            return None
+        return Record(self.place, at, text.removesuffix("\n"), self.output)
 
 
-class UsualLine(NamedTuple):
-    """What lines with one text before one time have around these."""
+class _Kind(NamedTuple):
+    """Where the text and the time of a record are."""
 
-    key: str
-    """Up to the text."""
-    between: str
-    end: str
-    """Behind the quote that ends the time."""
-    places: dict[str, Place]
-    """By what is before `key`."""
+    nested: str
+    """The object with the text; empty if it is the record itself."""
+    text: str
+    is_time_nested: bool
+    time: str
+    """Empty if there is none."""
+
+    def use(self, is_nested: bool, name: str) -> int:
+        """What a field is for."""
+        if name in labels.TEXTS:
+            is_here = is_nested == bool(self.nested)
+            return _use(labels.TEXTS, name, self.text, _TEXT) if is_here else _OTHER
+        if name in labels.TIMES:
+            if is_nested == self.is_time_nested:
+                return _use(labels.TIMES, name, self.time, _TIME)
+            return _OTHER if is_nested else _PLACE
+        return _OTHER if name in labels.VARYING else _PLACE
+
+
+def _use(names: tuple[str, ...], name: str, chosen: str, use: int) -> int:
+    """A field that would be chosen before the chosen one has to stay as it is."""
+    if name == chosen:
+        return use
+    return _OTHER if chosen and names.index(name) > names.index(chosen) else _PLACE
+
+
+def _kind(data: Mapping[str, Any]) -> _Kind | None:
+    """The kind of a record; None if its text is in no field, or deeper."""
+    nested = next((key for key in labels.NESTED if isinstance(data.get(key), dict)), "")
+    inner = data[nested] if nested else {}
+    text = labels.text_key(inner if nested else data)
+    if not text or any(isinstance(inner.get(key), dict) for key in labels.NESTED):
+        return None
+    for is_nested, each in ((False, data), (True, inner)):
+        for name in labels.TIMES:
+            if labels.nanoseconds(each.get(name)):
+                return _Kind(nested, text, is_nested, name)
+    return _Kind(nested, text, True, "")
+
+
+class Records(NamedTuple):
+    """Some records of one place."""
+
+    place: Place
+    output: str
+    lines: list[int]
+    """Counted from the first line, which is 0."""
+    times: list[int]
+    texts: list[str]
+
+
+class Form:
+    """The records of one kind: how to decode them, and the places of those that were parsed."""
+
+    decode: Callable[[bytes | str], Any]
+    """Decodes a record. Raises `ERRORS`."""
+    text: Callable[[Any], str]
+    """Of a decoded record."""
+    time: Callable[[Any], Time]
+    key: Callable[[Any], bytes]
+    """What names its place, as it is written."""
+
+    def __init__(self, kind: _Kind) -> None:
+        self._kind = kind
+        self._names: frozenset[tuple[bool, str]] = frozenset()
+        self.templates: dict[Place, dict[bytes, Template]] = {}
+        """By the place of the text around a record, and by the fields that name its own."""
+
+    def grow(self, data: Mapping[str, Any]) -> bool:
+        """Add the fields of a record; returns whether there are new ones.
+
+        Raises ValueError if they have strange names, or are too many.
+        """
+        nested = self._kind.nested
+        names = {(False, name) for name in data if not nested or name != nested}
+        names |= {(True, name) for name in (data[nested] if nested else ())}
+        if names <= self._names:
+            return False
+        names |= self._names
+        if len(names) > _MOST_FIELDS:
+            raise ValueError("too many fields")
+        self._prepare(sorted(names))
+        self._names = frozenset(names)
+        return True
+
+    def _prepare(self, names: list[tuple[bool, str]]) -> None:
+        import msgspec  # slow to import, and only exports need it
+
+        nothing = msgspec.Raw(b"")
+        fields: tuple[list[Any], list[Any]] = ([], [])
+        rename = {"inner": self._kind.nested}
+        wanted = {_TEXT: "none", _TIME: "none"}
+        fixed = []
+        for number, (is_nested, name) in enumerate(names):
+            field = f"f{number}"
+            path, use = f"inner.{field}" if is_nested else field, self._kind.use(is_nested, name)
+            rename[field] = name
+            if use in wanted:
+                wanted[use] = path
+                fields[is_nested].append((field, str if use == _TEXT else int | float | str))
+            else:
+                fields[is_nested].append((field, msgspec.Raw, nothing))
+                fixed += [path] * (use == _PLACE)
+        options: dict[str, Any] = {"rename": rename, "forbid_unknown_fields": True}
+        options |= {"kw_only": True, "gc": False, "namespace": {"none": None, "nothing": nothing}}
+        if self._kind.nested:
+            fields[False].append(("inner", msgspec.defstruct("Inner", fields[True], **options)))
+        row = msgspec.defstruct("Row", fields[False], **options)
+        self.decode = msgspec.json.Decoder(row).decode
+        self.text, self.time = map(attrgetter, wanted.values())
+        fields_of = attrgetter("nothing", *(fixed or ["nothing"]))
+        self.key = lambda row: b"\0".join(fields_of(row))
 
 
 class Repeats:
     """The records that were parsed so far."""
 
     def __init__(self) -> None:
-        self._values: tuple[_Value, ...] = ()
-        self._known: dict[tuple[Place, tuple[str, ...]], _Template] = {}
+        self._forms: dict[_Kind, Form] = {}
         self._learned = 0
+        self.form: Form | None = None
+        """Of the record that was parsed last."""
 
-    def find(self, raw: str, outer: Place) -> tuple[Record, int] | None:
-        """The record of a JSON object, and the place of its text; None if it must be parsed.
+    def find(self, raw: str, outer: Place) -> Record | None:
+        """The record of a JSON object; None if it must be parsed.
 
         `outer`: the place of the text around it.
         """
-        if not self._known or not (pieces := _cut(raw, self._values)):
+        if self.form is None or not (templates := self.form.templates.get(outer)):
             return None
-        fixed, text, at, place = pieces
-        known = self._known.get((outer, tuple(fixed)))
-        record = _repeated(known, text, at) if known else None
-        return (record, place) if record else None
+        try:
+            row = self.form.decode(raw)
+        except ERRORS:
+            return None
+        known = templates.get(self.form.key(row))
+        return known.record(self.form.text(row), self.form.time(row)) if known else None
 
-    def usual_line(self, outer: Place) -> UsualLine | None:
-        """What the records that were parsed last have in common, if they have one text before one time."""
-        if [(each.kind, each.end) for each in self._values] != [(_TEXT, '"'), (_TIME, '"')]:
+    def find_all(self, lines: list[bytes], outer: Place) -> list[Records] | None:
+        """The records of some lines; None if one of them is not as usual."""
+        form = self.form
+        if form is None:
             return None
-        key = self._values[0].key
-        between, end = next(reversed(self._known))[1][1:]
-        places = {
-            fixed[0].removesuffix(key): known.place
-            for (where, fixed), known in self._known.items()
-            if where == outer
-            and fixed[1:] == (between, end)
-            and not (known.output or known.is_docker)
-        }
-        return UsualLine(key, between, end[1:], places)
+        try:
+            rows = list(map(form.decode, lines))
+        except ERRORS:
+            return None
+        texts, times = list(map(form.text, rows)), list(map(form.time, rows))
+        at = labels.all_nanoseconds(times)
+        if (0 in at and times[0] is not None) or "{" in [text[:1] for text in texts]:
+            return None
+        by_key: defaultdict[bytes, list[int]] = defaultdict(list)
+        for index, key in enumerate(map(form.key, rows)):
+            by_key[key].append(index)
+        templates = form.templates.get(outer, {})
+        found = []
+        for key, indices in by_key.items():
+            known, own = templates.get(key), [texts[n] for n in indices]
+            if known is None or (known.may_be_docker and {text[-1:] for text in own} != {"\n"}):
+                return None
+            own = [text.removesuffix("\n") for text in own]
+            found.append(Records(known.place, known.output, indices, [at[n] for n in indices], own))
+        return found
 
     def learn(self, raw: str, data: dict[str, Any], record: Record, outer: Place) -> None:
         """Remember a record that was parsed."""
-        if self._learned >= _MOST or record.is_partial:
+        kind = _kind(data)
+        if self._learned >= _MOST or kind is None or record.is_partial or "values" in data:
             return
         self._learned += 1
-        values = tuple(sorted(_values(raw, data, record)))
-        kinds = {each.kind for each in values} - {_OTHER}
-        pieces = _cut(raw, values) if kinds == ({_TEXT, _TIME} if record.at else {_TEXT}) else None
-        if pieces is None or sum(map(len, pieces[0])) > _LONGEST:
+        form = self._forms.setdefault(kind, Form(kind))
+        try:
+            self._learned += _OF_FORM * form.grow(data)
+            row = form.decode(raw)
+        except ERRORS:
             return
-        fixed, text, at, _ = pieces
-        known = _Template(record.place, record.output, labels.is_docker(data))
-        if _repeated(known, text, at) == record:
-            self._values = values
-            self._known[outer, tuple(fixed)] = known
-
-
-def _values(raw: str, data: dict[str, Any], record: Record) -> Iterator[_Value]:
-    """The values of a record that vary."""
-    nested = [data[key] for key in labels.NESTED if isinstance(data.get(key), dict)][:1]
-    wanted = {_TEXT, _TIME}
-    for each in (data, *nested):
-        has_text = not nested or each is nested[0]
-        for name in labels.VARYING:
-            value = each.get(name)
-            kind = _OTHER
-            if name in labels.TEXTS:
-                is_text = isinstance(value, str) and value.removesuffix("\n") == record.text
-                kind = _TEXT if is_text and has_text else _NONE
-            elif name in labels.TIMES and _TIME in wanted:
-                kind = _TIME if labels.nanoseconds(value) == record.at else _NONE
-            key = re.search(
-                rf'"{re.escape(name)}"\s{{0,9}}:\s{{0,9}}(?:"|(?=\d[\w.+-]{{0,40}}([^\w.+-])))', raw
-            )
-            if kind == _NONE or (kind != _OTHER and kind not in wanted):
-                continue
-            if key and raw.count(key[0]) == 1 and isinstance(value, str | int | float):
-                wanted.discard(kind)
-                yield _Value(key.start(), key[0], key[1] or '"', kind)
-
-
-def _cut(raw: str, values: tuple[_Value, ...]) -> tuple[list[str], str, str, int] | None:
-    """What is between the varying values of an object, its text, its time, and the place of the text.
-
-    None if it does not contain the values in this order.
-    """
-    end, place = 0, 0
-    text = at = ""
-    fixed: list[str] = []
-    for _, key, char, kind in values:
-        begin = raw.find(key, end)
-        if begin < 0:
-            return None
-        begin += len(key)
-        fixed.append(raw[end:begin])
-        end = raw.find(char, begin)
-        if end < 0:
-            return None
-        if raw[end - 1] == "\\":
-            found = _END.match(raw, begin)
-            if not found:
-                return None
-            end = found.end() - 1
-        if kind == _TEXT:
-            text, place = raw[begin:end], begin
-        elif kind == _TIME:
-            at = raw[begin:end]
-    fixed.append(raw[end:])
-    return fixed, text, at, place
-
-
-def _repeated(known: _Template, text: str, at: str) -> Record | None:
-    """The record that consists of known labels and a text and a time as they are written; None if damaged."""
-    is_float = at[10:11] == "." and _FLOAT.fullmatch(at)
-    time = labels.nanoseconds(float(at) if is_float else at)
-    if at and not time:
-        return None
-    whole = unescaped(text) if "\\" in text else text
-    if whole is None or (known.is_docker and whole[-1:] != "\n"):
-        return None
-    return Record(known.place, time, whole.removesuffix("\n"), known.output)
-
-
-def unescaped(text: str) -> str | None:
-    """A text of JSON as it is written between its quotes, without escapes; None if it is damaged."""
-    try:
-        decoded, end = _LENIENT.raw_decode(f'"{text}"')
-    except ValueError:
-        return None
-    return decoded if end == len(text) + 2 else None
+        is_nested = bool(kind.nested)
+        own = data[kind.nested] if is_nested else data
+        names = dict.fromkeys(name for name in own if kind.use(is_nested, name) != _OTHER)
+        template = Template(record.place, record.output, labels.is_docker(names))
+        key = form.key(row)
+        if len(key) <= _LONGEST and template.record(form.text(row), form.time(row)) == record:
+            self.form = form
+            form.templates.setdefault(outer, {})[key] = template

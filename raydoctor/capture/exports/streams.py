@@ -10,12 +10,12 @@ import mmap
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from raydoctor.capture.budget import Budget
 from raydoctor.capture.exports.labels import Place, Record
@@ -49,24 +49,18 @@ class Stream:
         if not self.held:
             return 0
         begun = len(self.sizes)
-        texts = [text.encode("utf-8", "replace") for text in self.held]
-        self.held.clear()
-        data = b"\n".join((*texts, b""))
-        self.sizes.extend(len(text) + 1 for text in texts)
+        texts, self.held = self.held, []
+        texts.append("")
+        data = "\n".join(texts).encode("utf-8", "replace")
+        texts.pop()
+        each = texts if data.isascii() else [text.encode("utf-8", "replace") for text in texts]
+        self.sizes.extend([size + 1 for size in map(len, each)])
         if data.count(b"\n") > len(texts):
-            counts = ((n, text.count(b"\n") + 1) for n, text in enumerate(texts, begun))
+            counts = ((n, text.count("\n") + 1) for n, text in enumerate(texts, begun))
             self.longer.update((n, count) for n, count in counts if count > 1)
         with self.path.open("ab") as out:
             out.write(data)
         return len(data)
-
-
-class NewRecords(NamedTuple):
-    """Some records of one place."""
-
-    times: list[int]
-    lines: list[int]
-    texts: list[str]
 
 
 class Streams:
@@ -99,20 +93,19 @@ class Streams:
         if self._held > _HELD:
             self.flush()
 
-    def extend(self, rows: Mapping[Place, NewRecords]) -> None:
-        """Add records of several places, and empty their lists. Raises as `add`."""
-        for place, (times, lines, texts) in rows.items():
-            if not texts:
-                continue
-            if stream := self.places.get(place) or self._begin(place):
-                stream.times.extend(times)
-                stream.lines.extend(lines)
-                stream.held += texts
-                self._held += sum(map(len, texts)) + _OF_TEXT * len(texts)
-            else:
-                self.refused += len(texts)
-            for values in (times, lines, texts):
-                values.clear()
+    def extend(
+        self, place: Place, times: list[int], lines: list[int], texts: list[str], output: str
+    ) -> None:
+        """Add records of one place. Raises as `add`."""
+        stream = self.places.get(place) or self._begin(place)
+        if stream is None:
+            self.refused += len(texts)
+            return
+        stream.times.extend(times)
+        stream.lines.extend(lines)
+        stream.held += texts
+        self.are_outputs |= bool(output)
+        self._held += sum(map(len, texts)) + _OF_TEXT * len(texts)
         if self._held > _HELD:
             self.flush()
 
@@ -151,6 +144,8 @@ def finished(stream: Stream) -> array[int]:
     if not lines or not lines[0] or (order is None and not stream.longer):
         return lines if lines and lines[0] else array("I")
     if not stream.longer:
+        if isinstance(order, range):
+            return lines[::-1]
         return array("I", map(lines.__getitem__, order or ()))
     indices = range(len(lines)) if order is None else order
     return array("I", (lines[n] for n in indices for _ in range(stream.longer.get(n, 1))))
