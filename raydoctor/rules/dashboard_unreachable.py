@@ -528,11 +528,11 @@ EXAMPLES: tuple[Example, ...] = (
                 "  Normal  WaitForServeDeploymentReady  9m (xCOUNT over 9m)    rayservice-controller  "
                 'Put "http://chat-head-svc.ml.svc:52365/api/serve/deployments/": dial tcp 10.0.0.9:52365: connect: connection refused\n'.replace('COUNT', str(count))
             },
-            **expected,
+            says=says,
         )
-        for count, expected in (
-            (31, {"says": ("the dashboard agent at chat-head-svc.ml.svc:52365: connection refused",)}),
-            (2, {}),
+        for count, says in (
+            (31, ("the dashboard agent at chat-head-svc.ml.svc:52365: connection refused",)),
+            (2, ()),
         )
     ),
     console(

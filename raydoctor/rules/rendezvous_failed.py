@@ -175,7 +175,7 @@ MESH_FRAME = Signal(
 )
 """The C++ stack of an exception that torch raised while Gloo waited for the other ranks."""
 
-MEETING = (
+MEETING: tuple[Signal, ...] = (
     Signal(
         "rendezvous.meeting",
         "Unable to meet other processes at the rendezvous store.",
