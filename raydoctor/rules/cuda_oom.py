@@ -183,7 +183,7 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
 
 def _is_logged(event: Event) -> bool:
     """Whether a program logged the text as an error, in a pasted console."""
-    before = event.message.partition(event["what"])[0]
+    before = event.message[: max(event.message.find(event["what"]), 0)]
     level = _LEVEL.search(before)
     is_error = event.level == "E" or (not event.level and level is not None and level["error"])
     return bool(is_error) and event.source.is_excerpt

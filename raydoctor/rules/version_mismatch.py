@@ -169,8 +169,8 @@ def _of_client(case: Case, events: list[Event]) -> Finding:
         count=evidence.total(events),
         remedies=(
             Remedy(
-                "Run the program with the cluster's versions of Python and Ray",
-                ("python -c 'import ray, sys; print(ray.__version__, sys.version)'   # in the program's environment and on the head",),
+                "Run the program with the cluster's versions of Python and Ray: compare those in its environment and on the head",
+                ("python -c 'import ray, sys; print(ray.__version__, sys.version)'",),
                 doc=INIT_DOC,
             ),
         ),
