@@ -10,11 +10,12 @@
 - `AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB`.
 
 ## Why
-vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. The first message means that
-other processes hold the memory: an `EngineCore` or `ray::` worker of an earlier run, another engine, or the trainer on
-the same GPU. If the check passes, weights and activations use part of that reserve, and the KV cache gets the
-remainder: the next messages mean that the remainder is too small. The last one means that another process freed memory
-while vLLM measured it.
+vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. `Free memory on device … is less
+than` and SGLang's `occupied by other processes` mean that other processes hold the memory: an `EngineCore` or `ray::`
+worker of an earlier run, another engine, or the trainer on the same GPU. If vLLM's check passes, weights and
+activations use part of that reserve, and the KV cache gets the remainder. `No available memory for the cache blocks`,
+`larger than the available KV cache memory` and `Not enough memory` mean that the remainder is too small. `Error in
+memory profiling` means that another process freed memory while vLLM measured it.
 
 ## Confirm
 - *Before* the engine starts, `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node lists the

@@ -321,8 +321,8 @@ def _overflow(
     holds = f" of {size_of(capacity)}" if capacity else ""
     spilling = " and spilling is switched off" if off else ""
     return Finding(
-        f"The object store{holds}{store.where(case, node)} is full{spilling}: {evidence.many(count, 'object')} "
-        f"({size_of(size)}) went to files on disk",
+        f"The object store{holds}{store.where(case, node)} is full{spilling}: Ray put {evidence.many(count, 'object')} "
+        f"({size_of(size)}) into memory-mapped files on disk, where each access is slow",
         (
             *(Link(e, "spilling is switched off on this node") for e in off[:1]),
             Link(fallbacks[0], f"the first object in a file: {size_of(int(fallbacks[0]['bytes']))}"),

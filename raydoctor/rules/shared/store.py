@@ -263,7 +263,7 @@ FEWER = Remedy(
     doc=MEMORY_DOC,
 )
 SPILLING_ON = Remedy(
-    "Switch spilling on, so that objects in scope can go to disk",
+    "Switch spilling on: Ray then moves objects to disk, and back when a task needs them",
     (
         "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
         "unset RAY_automatic_object_spilling_enabled",
