@@ -17,6 +17,8 @@ from typing import IO, NamedTuple
 _CHUNK = 1 << 18
 _ERRORS = 16 << 10
 """Bytes of standard error that are kept, from its end."""
+_TO_EXIT_S = 2
+"""Seconds that a killed program may take to exit: it needs the CPU once more, which may be busy."""
 _streams: set[int] = set()
 """Process groups of running streams."""
 
@@ -44,9 +46,7 @@ def output(command: Sequence[str], timeout: float) -> Output:
     try:
         out, err = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        _kill(child.pid)
-        with suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=0.5)
+        _end(child)
         return Output("", f"did not answer within {timeout:g} s")
     if child.returncode:
         errors = err.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
@@ -91,13 +91,7 @@ def stream(command: Sequence[str], timeout: float, out: IO[bytes], most: int) ->
         return _copied(child, time.monotonic() + timeout, timeout, out, most)
     finally:
         _streams.discard(child.pid)
-        if child.returncode is None:
-            _kill(child.pid)
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(0.5)
-        for pipe in (child.stdout, child.stderr):
-            if pipe is not None:
-                pipe.close()
+        _end(child)
 
 
 def _copied(
@@ -136,6 +130,17 @@ def end_streams() -> None:
     """End all programs whose output is being copied."""
     for group in tuple(_streams):
         _kill(group)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a program if it still runs, and close its pipes."""
+    if child.returncode is None:
+        _kill(child.pid)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_TO_EXIT_S)
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _kill(group: int) -> None:
