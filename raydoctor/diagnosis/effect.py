@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK
@@ -27,8 +28,17 @@ _OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _WORD = pattern(r"[^\W\d_]{2}")
 _QUOTED = 60
 """Letters of a last line that are quoted."""
-DRIVER = "The driver"
+_DRIVER = "The driver"
 _UNKNOWN, _WENT_ON = "Not known from these logs", "The program went on after it"
+
+
+class Effect(NamedTuple):
+    """What an incident did to the program."""
+
+    text: str = ""
+    """One sentence; empty if the incident has no effect or its headline says it."""
+    ended_driver: bool = False
+    """Whether a driver's output ends with the exception that it caused."""
 
 
 class Effects:
@@ -54,24 +64,25 @@ class Effects:
                 return end
         return None
 
-    def of(self, rule: str, severity: Severity, events: Sequence[Event], is_alone: bool) -> str:
-        """One sentence about the program; empty if the incident has none or its headline says it.
+    def of(self, rule: str, severity: Severity, events: Sequence[Event], is_alone: bool) -> Effect:
+        """The effect of an incident with these events.
 
         `is_alone`: no other incident can have ended the program.
         """
         if rule in _ABOUT_ENDS or severity == "info":
-            return ""
+            return Effect()
         end = self.ended_by(events)
         if end is None and is_alone and len(self.endings) == 1:
             (only,) = self.endings.values()
             end = only if only["ended_by"] == "traceback" else None
         if end is not None:
-            return f"{self._program(end.source)} {_got(end)} and ended{self._code(end.source)}"
+            ended = f"{_got(end)} and ended{self._code(end.source)}"
+            return Effect(f"{self._program(end.source)} {ended}", ended_driver=True)
         if severity in ("critical", "error") and (known := self._lost_gcs(events) or self._alive()):
-            return known
+            return Effect(known)
         said = (self._survived(e) for e in events if e.source in self.endings)
         found = next(filter(None, said), "")
-        return found or (self._open() if severity in ("critical", "error") else "")
+        return Effect(found or (self._open() if severity in ("critical", "error") else ""))
 
     def _survived(self, event: Event) -> str:
         """That the program went on after an event of its output, or did not end where it printed it."""
@@ -110,9 +121,7 @@ class Effects:
         for event in events:
             if event.kind == "gcs.lost" and event.source.role in CONSOLES:
                 where = f"{event.source.path.rpartition('/')[2]}:{event.line}"
-                return (
-                    f"{DRIVER} ended: it had not reached the GCS for {event['seconds']} s ({where})"
-                )
+                return f"{_DRIVER} ended: it had not reached the GCS for {event['seconds']} s ({where})"
         return ""
 
     def _code(self, source: Source) -> str:
@@ -148,7 +157,7 @@ class Effects:
 
     def _program(self, source: Source) -> str:
         submission = self._submissions.get(source.path)
-        return f"Job '{submission.id}'" if submission else DRIVER
+        return f"Job '{submission.id}'" if submission else _DRIVER
 
 
 def _got(end: Event) -> str:

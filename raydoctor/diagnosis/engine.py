@@ -31,7 +31,7 @@ from raydoctor.diagnosis import (
     unexplained,
 )
 from raydoctor.diagnosis.callers import with_callers
-from raydoctor.diagnosis.effect import Effects
+from raydoctor.diagnosis.effect import Effect, Effects
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.diagnosis.status import status
 from raydoctor.diagnosis.timeline import timeline
@@ -464,13 +464,17 @@ def _with_effects(
 ) -> tuple[Diagnosis, ...]:
     """The diagnoses; that of each root with what the incident did to the program."""
     grave = [root for root in roots if root.severity in ("critical", "error")]
-    said: dict[str, str] = {}
+    found: dict[str, Effect] = {}
     number = 1
     for root in roots:
         is_alone = len(grave) == 1 and root is grave[0]
-        said[f"d{number}"] = effects.of(root.rule.name, root.severity, _events(root), is_alone)
+        found[f"d{number}"] = effects.of(root.rule.name, root.severity, _events(root), is_alone)
         number += len(_tree(root))
-    return tuple(replace(each, effect=said.get(each.id, "")) for each in diagnoses)
+    return tuple(
+        replace(each, effect=effect.text, ended_driver=effect.ended_driver)
+        for each in diagnoses
+        for effect in (found.get(each.id, Effect()),)
+    )
 
 
 def _tree(candidate: _Candidate) -> list[_Candidate]:

@@ -15,7 +15,6 @@ from raydoctor.cluster import tables as live
 from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
 from raydoctor.diagnosis import daemon_ends
-from raydoctor.diagnosis.effect import DRIVER
 from raydoctor.model import ids
 from raydoctor.model.text import join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import (
@@ -572,7 +571,7 @@ def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         for number, mark in enumerate(draft.marks)
         if mark.kind == "end" and ids.job_of_driver(mark.lane)
     ]
-    ended = next((d for d in diagnoses if d.effect.startswith(f"{DRIVER} got ")), None)
+    ended = next((d for d in diagnoses if d.ended_driver), None)
     if ended is not None and len(ends) == 1:
         number, mark = ends[0]
         draft.marks[number] = replace(mark, kind="death", text=ended.effect)

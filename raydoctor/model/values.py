@@ -199,6 +199,8 @@ class Diagnosis:
     last_at: float | None = None
     effect: str = ""
     """What it did to the program, in one sentence, as far as the logs show it. Empty for a consequence."""
+    ended_driver: bool = False
+    """Whether a driver's output ends with the exception that it caused."""
 
     @property
     def noticed_at(self) -> float | None:

@@ -182,7 +182,7 @@ def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) 
 
 
 def _is_after_blank(match: re.Match[bytes], line: bytes, name: str, certain: bool) -> bool:
-    """Whether the word after a name is its value: an option's, or one that nobody writes in prose."""
+    """Whether the word after a name is its value: an option's, or one that does not occur in prose."""
     value = line[slice(*value_span(match))]
     if value.lower() in PROSE:
         return False

@@ -175,7 +175,7 @@ MESH_FRAME = Signal(
 )
 """The C++ stack of an exception that torch raised while Gloo waited for the other ranks."""
 
-MEETING: tuple[Signal, ...] = (
+MEETING = (
     Signal(
         "rendezvous.meeting",
         "Unable to meet other processes at the rendezvous store.",
@@ -205,9 +205,6 @@ MEETING: tuple[Signal, ...] = (
         OUTPUT,
         "RuntimeError: Failed to receive worker ports from node 0 within timeout",
     ),
-)
-"""`ray.util.collective` (2.9 to 2.60), whose ranks exchange their addresses through Ray, and SGLang on several nodes."""
-MEETING += (
     Signal(
         "rendezvous.meeting",
         "Timed out initializing process group in store based barrier on rank",
@@ -225,6 +222,7 @@ MEETING += (
         "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
     ),
 )
+"""`ray.util.collective` (2.9 to 2.60), whose ranks exchange their addresses through Ray, SGLang on several nodes, and torch's store."""
 STORE_LOST = tuple(
     Signal(
         "rendezvous.store_lost",
@@ -300,16 +298,7 @@ def _store_lost(case: Case, events: list[Event]) -> Finding:
         subjects=tuple(_subjects(events)),
         count=max(1, len(_processes(events))),
         severity=_severity(case, errors, events),
-        remedies=(
-            Remedy(
-                "Find out why the process of rank 0 ended: its last log lines contain the cause",
-                (
-                    "ray list workers --detail --filter is_alive=False",
-                    "less /tmp/ray/session_latest/logs/worker-*.err   # of the process that ended first",
-                ),
-                doc=_DOC,
-            ),
-        ),
+        remedies=(_last_lines("the process of rank 0"),),
         covers=(*events, *(e for seen in errors for e in seen.records)),
     )  # fmt: skip
 
@@ -358,7 +347,7 @@ def _apart(case: Case, events: list[Event]) -> Finding:
     errors = _task_errors(case, MEETING)
     group = f" of group {first['group']}" if first["group"] else ""
     seconds = first["seconds"] or (f"{int(first['ms']) // 1000}" if first["ms"] else "")
-    within = f" within {seconds} s" if seconds else ""
+    within, for_ = (f" within {seconds} s", f" for {seconds} s") if seconds else ("", "")
     what = (
         "Node 0 of SGLang did not send its workers' ports in time"
         if first["node"]
@@ -367,7 +356,7 @@ def _apart(case: Case, events: list[Event]) -> Finding:
     if first["world"]:
         what = f"Only {first['joined']} of {first['world']} processes joined the process group"
     elif first["key"]:
-        what = f"A rank waited{within} in vain for another one to write {first['key']} to the store of the process group"
+        what = f"A rank waited{for_} in vain for another one to write {first['key']} to the store of the process group"
     return Finding(
         f"{what}{_reporters(events)}",
         (Link(first, "the rank stops waiting for the first one"),),
@@ -522,18 +511,25 @@ def _closed(case: Case, peer: str, events: list[Event]) -> Finding:
         subjects=tuple(_subjects(events)),
         count=max(1, len(_processes(events))),
         severity=_severity(case, errors, events),
-        remedies=(
-            Remedy(
-                "Find out why the peer exited: its last log lines contain the cause",
-                (
-                    paste.shell("ray list workers --detail --filter is_alive=False --filter ip={peer:address}", peer=peer),
-                    "less /tmp/ray/session_latest/logs/worker-*.err   # of the process that ended first",
-                ),
-                doc=_DOC,
-            ),
-        ),
+        remedies=(_last_lines("the peer", peer),),
         covers=(*events, *(e for seen in errors for e in seen.records)),
     )  # fmt: skip
+
+
+def _last_lines(of: str, ip: str = "") -> Remedy:
+    """How to find why a process ended, of which the address may be known."""
+    return Remedy(
+        f"Find out why {of} ended: its last log lines contain the cause",
+        (
+            paste.shell(
+                "ray list workers --detail --filter is_alive=False --filter ip={ip:address}", ip=ip
+            )
+            if ip
+            else "ray list workers --detail --filter is_alive=False",
+            "less /tmp/ray/session_latest/logs/worker-*.err   # of the process that ended first",
+        ),
+        doc=_DOC,
+    )
 
 
 def _waited(case: Case, events: list[Event]) -> Finding:
@@ -575,7 +571,9 @@ def _ends_at(case: Case, peer: str) -> Iterator[Entity]:
             yield from exit_.entities
     for seen in failures(case):
         raised = seen.failure.raised
-        is_other = raised and not any(s.find in raised.message for s in (*_LOST, WAITED))
+        is_other = raised and not any(
+            s.find in raised.message for s in (*_LOST, WAITED, *STORE_LOST)
+        )
         if raised and is_other and not raised.is_rays_own:
             yield error_entity(seen)
 
@@ -649,7 +647,7 @@ EXAMPLES: tuple[Example, ...] = (
             MEETING[-2:],
             (
                 "Only 1 of 2 processes joined",
-                "waited within 600 s in vain for another one to write /default_pg/0//cuda//0",
+                "waited for 600 s in vain for another one to write /default_pg/0//cuda//0",
             ),
             strict=True,
         )

@@ -128,8 +128,8 @@ def version_mismatch(case: Case) -> Iterator[Finding]:
     for events in evidence.grouped(case.of(_OF_COMMAND[0].kind), lambda e: e.text).values():
         if not evidence.goes_on(case, events[-1]):
             yield _of_command(case, events)
-    told = [e for e in case.of(_OF_CLIENT[0].kind) if not evidence.goes_on(case, e)]
-    for events in evidence.grouped(told, lambda e: e["python"] or e["of_server"]).values():
+    of_client = [e for e in case.of(_OF_CLIENT[0].kind) if not evidence.goes_on(case, e)]
+    for events in evidence.grouped(of_client, lambda e: e["python"] or e["of_server"]).values():
         yield _of_client(case, events)
     if not pairs and (inferred := _inferred(case)):
         yield inferred

@@ -127,15 +127,11 @@ def _completed(lines: list[Numbered]) -> list[Numbered]:
     number, text = lines[last]
     text = tracebacks.with_heading(exceptions.completed(text))
     added: list[Numbered] = []
-    if any(
-        "raise " in each for _, each in lines[max(0, last - tracebacks.STATEMENT_LINES) : last + 1]
-    ):
-        end = [
-            prefixes.strip(each)
-            for _, each in lines[max(0, last - tracebacks.STATEMENT_LINES) : last + 1]
-        ]
-        if raised := tracebacks.exception_of([each.text for each in end]):
-            added = [(number, text.removesuffix(end[-1].text) + raised)]
+    end = [each for _, each in lines[max(0, last - tracebacks.STATEMENT_LINES) : last + 1]]
+    if any("raise " in each for each in end):
+        stripped = [prefixes.strip(each).text for each in end]
+        if raised := tracebacks.exception_of(stripped):
+            added = [(number, text.removesuffix(stripped[-1]) + raised)]
     return [*lines[:last], (number, text), *added, *lines[last + 1 :]]
 
 

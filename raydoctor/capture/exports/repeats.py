@@ -23,7 +23,7 @@ _TEXT, _TIME, _PLACE, _OTHER = range(4)
 Time = int | float | str | None
 """As it is written; None if records of this kind have none."""
 ERRORS = (ValueError, RecursionError)
-"""Of `Form.decode`: the record has other fields or types, or is no JSON in the strict sense."""
+"""Of `Form.decode`: the record has other fields or types, or is not strict JSON."""
 
 
 class Template(NamedTuple):
