@@ -13,7 +13,7 @@ Two programs need `ray[serve]`.
 
 * right: an accepted root, or none for a healthy program;
 * open: nothing was found, and the exit code says that something may be hidden (3);
-* all-clear: nothing was found and exit code 0, although the program fails or waits;
+* all-clear: nothing was found and exit code 0 of one of the two, although the program fails or waits;
 * wrong: a root of severity error or above that is neither accepted nor listed under `may`; what other
   programs left on the machine does not count.
 """
@@ -145,7 +145,9 @@ def live(ray: RealRay) -> Look:
     if ray.drivers[0].poll() is not None:
         return found
     hung, code = raydoctor(ray, "hung", "--address", ray.address)
-    return Look(found.roots, max(found.code, code), bool(hung["hung"]), (*found.reports, hung))
+    is_clear = not found.roots and not hung["hung"]
+    worst = min(found.code, code) if is_clear else max(found.code, code)  # neither may call it well
+    return Look(found.roots, worst, bool(hung["hung"]), (*found.reports, hung))
 
 
 # ---------------------------------------------------------------- running

@@ -148,8 +148,8 @@ def run(  # noqa: PLR0913 - each has a default
     incidents = _link(candidates, effects)
     roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _with_effects(_number(roots, case.version), roots, effects))
-    if not diagnoses:
-        gaps += [*_early_waits(case), *cut_short.gaps(case, now, since)]
+    if not any(_is_failure(each) for each in diagnoses) and not any(map(_explains_waits, roots)):
+        gaps += [*_unsettled_waits(case), *cut_short.gaps(case, now, since)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += [*unexplained.gaps_of(left), *_other_clusters(case)]
@@ -200,8 +200,18 @@ def _other_clusters(case: Case) -> Iterator[Gap]:
             )
 
 
-def _early_waits(case: Case) -> Iterator[Gap]:
-    """Methods that poll before queued calls, and the oldest wait that is too short to count as a hang."""
+def _is_failure(diagnosis: Diagnosis) -> bool:
+    return diagnosis.severity in ("critical", "error")
+
+
+def _explains_waits(root: _Candidate) -> bool:
+    """Whether it explains why work waits; other warnings are no reason to keep silent about waits."""
+    entities = (entity for each in _tree(root) for entity in each.finding.explains)
+    return any(entity.kind == "waiting" for entity in entities)
+
+
+def _unsettled_waits(case: Case) -> Iterator[Gap]:
+    """Methods that poll before queued calls, and the oldest waits, short and long, that may be hangs."""
     for each, behind in hangs.polling(case)[:1]:
         yield Gap(
             "whether the poll ends",
@@ -216,6 +226,16 @@ def _early_waits(case: Case) -> Iterator[Gap]:
             "whether the wait is a hang",
             f"{each.work.called}{pid} {each.summary}; this has lasted less than a minute",
             "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
+            is_observation=True,
+        )
+    for each in hangs.open_waits(case)[:1]:
+        yield Gap(
+            "whether a long wait ends",
+            f"{each.work.label} {each.summary}, for {duration(each.work.age)}, and raydoctor sees nothing "
+            "that ends it",
+            paste.shell(
+                "See what it checks or awaits: raydoctor stack {task} --locals", task=each.work.id
+            ),
             is_observation=True,
         )
 

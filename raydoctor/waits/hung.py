@@ -37,6 +37,8 @@ _STATES: Mapping[str, Kind] = {
 }
 _POLLS = 1.5
 """Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
+_ASLEEP = 0.1
+"""Of a CPU: less than this is no work that a process is known to do."""
 _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
 HELD = ("stopped", "debugger")
@@ -167,6 +169,8 @@ class HungReport(NamedTuple):
     min_age: float = MIN_AGE
     is_stalled: bool = False
     """Whether nothing that runs makes progress."""
+    idle: frozenset[str] = frozenset()
+    """Ids of `early` and `open` work that others wait for while nothing makes progress."""
     drivers: tuple[Hung, ...] = ()
     """The drivers that are in none of these lists: they run, or wait on purpose or not for long."""
 
@@ -219,6 +223,10 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
     listed = {each.work.id for each in waiting}
     early = [each for each in others if each.work.id not in listed and _is_early(each)]
     listed |= {each.work.id for each in early}
+    idle = _idle(others, judged, waits, inside | listed)
+    waiting += [each for each in idle if each.work.age >= min_age and each.work.id not in listed]
+    early += [each for each in idle if each.work.age < min_age and each.work.id not in listed]
+    listed |= {each.work.id for each in idle}
     working = [each for each in others if each.work.id not in listed and _is_at_work(each, min_age)]
     rest = listed | {each.work.id for each in working}
     drivers = [each for each in others if _is_driver_seen(each) and each.work.id not in rest]
@@ -232,9 +240,10 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         tuple(sorted(unseen, key=lambda w: -w.age)),
         _oldest_first(map(_hung, working)),
         _oldest_first(map(_hung, early)),
-        _open_waits(waiting, judged, callers, stuck),
+        _open_waits(waiting, judged, callers, stuck, {each.work.id for each in idle}),
         min_age,
         runs <= stuck,
+        frozenset(each.work.id for each in idle),
         _oldest_first(map(_hung, drivers)),
     )
 
@@ -323,11 +332,41 @@ def _counts(early: Hung) -> bool:
     return early.work.runs or never_fits or _is_lasting(early.work)
 
 
+def _idle(
+    others: Iterable[_Judged],
+    judged: Mapping[str, _Judged],
+    waits: Mapping[str, Needs],
+    listed: Collection[str],
+) -> list[_Judged]:
+    """Work that sleeps, awaits or waits inside Ray while others wait for it, if nothing makes progress.
+
+    It may poll for what never comes, or work in short steps: without finished peers, no sample distinguishes
+    the two. `listed`: work that waits for other reasons.
+    """
+    needed = {name for needs in waits.values() for name in needs.nodes}
+    quiet = [each for each in others if _is_quiet(each)]
+    runs = {n for n, each in judged.items() if each.work.runs and each.work.kind != "driver"}
+    if not runs <= graph.stuck({*listed, *(each.work.id for each in quiet)}, waits):
+        return []
+    return [each for each in quiet if each.work.id in needed]
+
+
+def _is_quiet(judged: _Judged) -> bool:
+    """Whether it runs without a finished peer, and its samples show neither progress nor a known wait."""
+    work, verdict = judged.work, judged.verdict
+    is_task = work.runs and work.kind != "driver" and not work.is_ageless and not work.peers
+    if not is_task or judged.waiting is not None or work.process is None or work.age < SETTLED:
+        return False
+    is_asleep = (work.process.cpu_share or 0.0) < _ASLEEP
+    return is_asleep and (verdict is None or (verdict.kind == "sleep" and verdict.still))
+
+
 def _open_waits(
     waiting: Iterable[_Judged],
     judged: Mapping[str, _Judged],
     callers: Mapping[str, _Callers],
     stuck: Collection[str],
+    idle: Collection[str],
 ) -> tuple[OpenWait, ...]:
     """The open waits, oldest first, each with what may end it. `stuck`: work that makes no progress."""
     found = []
@@ -338,7 +377,7 @@ def _open_waits(
             free = (judged[name].work for name in known.work - frozenset(stuck))
             caller = min(free, key=lambda w: (w.kind == "driver", -w.age, w.id), default=None)
             first[known.work] = f"a call of {caller.label}" if caller else ""
-        ends = (first[known.work] if known else "") or _ends(each)
+        ends = (first[known.work] if known else "") or ("" if each.work.id in idle else _ends(each))
         found.append(OpenWait(_hung(each), ends))
     return tuple(sorted(found, key=lambda one: (-one.hung.work.age, one.hung.work.id)))
 

@@ -773,6 +773,41 @@ def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> Non
     assert (names(found.early), found.is_conclusive) == (["load"], True)
 
 
+NAPS: Any = hang.waiting(LOAD, ("load", "etl.py", 31), wchan="hrtimer_nanosleep", syscall=230)
+FOR_LOAD: dict[str, Any] = together(
+    {"worker_stats": [DRIVER], "samples": hang.getting(DRIVER_ROW, ("<module>", "main.py", 9))},
+    {"clues": [hang.clues(DRIVER_ROW, LOAD)]},
+)
+
+
+@pytest.mark.parametrize("age", [20, 300])
+def test_work_that_may_poll_for_ever_is_no_all_clear_while_others_wait_for_it(
+    read: Read, age: int
+) -> None:
+    """A loop of short sleeps polls, or works in steps: nothing but other work, or finished peers, tells which."""
+    for n, row in enumerate(NAPS):
+        row["threads"] = [{**row["threads"][0], "voluntary": 60 + 10 * n}]
+    rows = {"tasks": [{**LOAD, **hang.since(age)}], "samples": NAPS}
+    found = read(**together(rows, FOR_LOAD))
+    listed = [*found.early, *(each.hung for each in found.open)]
+    assert (names(listed), len(found.early)) == (["load"], int(age < 60))
+    assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    assert "Nothing hangs" not in render.verdict(render.HungView(found))
+    assert read(**rows).is_conclusive  # it may serve, or beat
+    assert read(**together(rows, FOR_LOAD), finished=[hang.took("load", 5, 200.0)]).is_conclusive
+    busy = sample.running(9, "busy", {}, **OLD)
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    assert read(**together(rows, FOR_LOAD, works)).is_conclusive
+
+
+def test_a_generator_whose_own_reader_waits_for_its_end_is_no_all_clear(read: Read) -> None:
+    """Its task waits inside Ray, without a frame of the user's code."""
+    rows = {"tasks": [LOAD], "samples": hang.waiting(LOAD)}
+    assert read(**rows).is_conclusive
+    found = read(**together(rows, FOR_LOAD))
+    assert ([each.ends for each in found.open], found.is_conclusive) == ([""], False)
+
+
 def test_a_worker_that_is_slow_to_start_matters_only_if_nothing_else_progresses(read: Read) -> None:
     task = sample.task(1, "train", {"CPU": 1}, **hang.since(20, "PENDING_NODE_ASSIGNMENT"))
     free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 4}, "state": "ALIVE"}

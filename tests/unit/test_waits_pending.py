@@ -151,6 +151,25 @@ def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -
     assert reason in finding.headline
 
 
+def test_a_poll_for_what_may_never_come_is_no_all_clear(tmp_path: Path) -> None:
+    """While the driver waits for it, and nothing else runs."""
+    driver = {"worker_pid": 700, "name": "driver", "task_id": f"{'f' * 40}01000000"}
+    stats = {"worker_id": f"01000000{'f' * 48}", "pid": 700, "node_id": sample.NODE, "worker_type": "DRIVER", "answers": True, "job_id": "01000000"}  # fmt: skip
+    task = sample.running(1, "collect", {}, **hang.since(90))
+    naps = hang.waiting(task, ("collect", "etl.py", 7), wchan="hrtimer_nanosleep", syscall=230)
+    for n, row in enumerate(naps):
+        row["threads"] = [{**row["threads"][0], "voluntary": 60 + 10 * n}]
+    gets = hang.getting(driver, ("<module>", "main.py", 9))
+    report(tmp_path, tasks=[task], worker_stats=[stats], samples=[*naps, *gets], clues=[hang.clues(driver, task)])  # fmt: skip
+    with open_capture(str(tmp_path)) as capture:
+        found = engine.run(capture)
+    (gap,) = (gap for gap in found.gaps if gap.what == "whether a long wait ends")
+    assert gap.why.startswith(
+        "collect() (pid 801) sleeps again and again in collect() (etl.py:7), for 90 s"
+    )
+    assert ([each.rule for each in found.diagnoses], found.complete) == (["task-hung"], False)
+
+
 @pytest.mark.parametrize(
     ("later", "age", "hangs", "waits"),
     [(200, 300, True, False), (20, 40, False, True), (400, 300, False, False)],
@@ -190,11 +209,17 @@ def test_a_coroutine_that_naps_in_its_event_loop(
     assert not found.is_conclusive or hangs
 
 
-def test_a_report_on_waits_of_some_seconds_is_no_all_clear(tmp_path: Path) -> None:
-    """As in `raydoctor run --timeout`, which takes samples after five seconds."""
+@pytest.mark.parametrize("is_beside_a_warning", [False, True])
+def test_a_report_on_waits_of_some_seconds_is_no_all_clear(
+    is_beside_a_warning: bool, tmp_path: Path
+) -> None:
+    """As in `raydoctor run --timeout`, which takes samples after five seconds; also beside a warning of other matters."""
     task = sample.running(1, "consume", {}, **hang.since(40))
     rows = hang.waiting(task, ("consume", "train.py", 25))
     report(tmp_path, tasks=[task], samples=rows)
+    left = processes.process(3, "child", "sleep 3", outlived="worker", worker_pid=88)
+    for name, text in processes.machine(left).items() if is_beside_a_warning else ():
+        (tmp_path / name).write_text(text)
     with open_capture(str(tmp_path)) as capture:
         found = engine.run(capture)
     assert not found.complete

@@ -42,11 +42,14 @@ def groups(case: Case) -> tuple[HungGroup, ...]:
 def open_waits(case: Case) -> list[Hung]:
     """The long waits of which it is not known whether they will end, one for each function and wait.
 
-    Not those of coroutines that merely await: healthy async actors and servers do.
+    Not those of coroutines that merely await, as in healthy async actors and servers, unless others wait for
+    them and nothing makes progress.
     """
     report = _report(case)
-    waits = (each for each in report.open if not each.is_known) if report else ()
-    found = [each.hung for each in waits if each.hung.kind != "unknown"]
+    if report is None:
+        return []
+    waits = (each.hung for each in report.open if not each.is_known)
+    found = [each for each in waits if each.kind != "unknown" or each.work.id in report.idle]
     return list({(each.work.name, each.summary): each for each in found}.values())
 
 
@@ -63,7 +66,8 @@ def polling(case: Case) -> list[tuple[Hung, str]]:
     """
     report = _report(case)
     found = []
-    for each in report.working if report else ():
+    idle = [each.hung for each in report.open if each.hung.work.id in report.idle] if report else []
+    for each in (*report.working, *idle) if report else ():
         behind = [
             row["name"]
             for row in live.rows(case, "tasks")
