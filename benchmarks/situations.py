@@ -6,10 +6,10 @@
     python -m benchmarks.situations --reports FOLDER      # keep every report, to read it as a user
 
 Each program of `situations.toml` runs on a cluster of its own with two CPUs, and its output goes to a file.
-The views are: `early` (live, 8 s after the program began or once it has ended), `late` (live, 80 s after it
-began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with output` and
-`without output` of the program. A live view asks `raydoctor` and, while the program runs, `raydoctor hung`.
-Two programs need `ray[serve]`.
+The views are: `early` (live, 8 s after the program connected to Ray or once it has ended), `late` (live, 80 s
+after it began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with output`
+and `without output` of the program. A live view asks `raydoctor` and, while the program runs, also
+`raydoctor hung`. Programs of libraries need `ray[data,train,tune,serve]` and torch.
 
 * right: an accepted root, or none for a healthy program;
 * open: nothing was found, and the exit code says that something may be hidden (3);
@@ -47,7 +47,9 @@ VIEWS = ("early", "late", "with output", "without output")
 OF_THE_MACHINE = "leftover-process"
 OUTCOMES = ("right", "open", "all-clear", "wrong")
 EARLY = 8.0
-"""Seconds after the program has begun: its import of Ray and the connection take three."""
+"""Seconds after the program has connected to Ray."""
+_CONNECTS = 20.0
+"""Seconds in which a program connects, unless it cannot."""
 _OF_SERVE = ("fastapi", "starlette", "uvicorn")
 """Packages of `ray[serve]` that other parts of Ray do not need."""
 TIME_LIMIT = 120.0
@@ -160,6 +162,14 @@ def keep(folder: Path, name: str, looks: dict[str, Look], output: str) -> None:
     (folder / f"{name}.json").write_text(json.dumps({"output": output, **reports}, indent=1))
 
 
+def _wait_until_connected(output: Path, began: float) -> None:
+    """Importing Ray and its libraries takes seconds, and many more on a busy machine."""
+    while time.monotonic() < began + _CONNECTS:
+        if b"Connected to Ray cluster" in output.read_bytes():
+            return
+        time.sleep(0.2)
+
+
 def run(situation: Situation, late: float, reports: Path | None) -> list[Result]:
     """Run a program, and judge every view of it; the reports are kept in a folder if one is named."""
     looks: dict[str, Look] = {}
@@ -171,6 +181,7 @@ def run(situation: Situation, late: float, reports: Path | None) -> list[Result]
             driver.wait(timeout=TIME_LIMIT)
             time.sleep(2.0)  # task events reach the GCS once a second
         else:
+            _wait_until_connected(ray.folder / "output.txt", began)
             time.sleep(EARLY)
         looks["early"] = live(ray)
         if late and not situation.ends:

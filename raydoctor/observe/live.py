@@ -333,7 +333,8 @@ def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
         ("sessions on this machine", lambda: sessions.tables(cluster), True),
     ]
     # Each sampled task is compared with finished tasks of its function.
-    peers_after = options.samples.min_age_s if options.samples else state.PEERS_AFTER
+    plan = options.samples
+    peers_after = min(plan.min_age_s, plan.idle_age_s) if plan else state.PEERS_AFTER
     return [
         *(state.collectors(cluster, options.timeout, peers_after) if cluster.is_up else ()),
         *disks.collectors(cluster),

@@ -32,6 +32,7 @@ Fix that line, or pass valid arguments. Retry temporary failures (network, files
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -39,6 +40,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, OUTPUT, RAY_EXCEPTION, TRACEBACKS
+from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -134,6 +136,8 @@ _SHOWS = (
     "Ray prints the failed call, and the console ends within its traceback",
     "Ray prints the failed result, which the program never fetched",
 )
+_REPEATED = 5
+"""Attempts of one task that fail alike, after which it is reported while Ray still retries it."""
 _PASSING = (
     "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
     "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",
@@ -181,7 +185,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _SameError()).add(seen)
     for (function, kind, _), group in groups.items():
-        if group.is_failure:
+        if group.is_failure or _is_repeated(case, group.retried):
             yield _finding(case, function, kind, group, _attempts_before(groups, function, kind))
     for (function, said), printed in unloaded.items():
         yield _not_loaded(function, said, printed)
@@ -241,6 +245,15 @@ def _of_attempts(case: Case) -> Iterator[Finding]:
             ),
             covers=tuple(events),
         )  # fmt: skip
+
+
+def _is_repeated(case: Case, retried: Iterable[Printed]) -> bool:
+    """Whether Ray runs a task again and again, and each attempt fails alike: it may never end."""
+    open_ = {
+        e["task_id"] for e in live.rows(case, "tasks") if e["state"] not in ("FINISHED", "FAILED")
+    }
+    attempts = Counter(task_of(seen.event) for seen in retried if seen.event.kind == "live.tasks")
+    return any(number >= _REPEATED and task in open_ for task, number in attempts.items())
 
 
 def _type(seen: Printed) -> str:
@@ -814,7 +827,8 @@ def _headline(function: str, kind: str, group: _SameError, before: list[Printed]
     if before:
         text += f" when Ray retried it after {_cut(str(before[0].failure.raised or 'another exception'))}"
     elif group.retried:
-        text += f", and Ray retried it {_times(len(group.retried))}"
+        in_vain = "" if group.is_failure else ", without success so far"
+        text += f", and Ray retried it {_times(len(group.retried))}{in_vain}"
     return text
 
 
@@ -1119,6 +1133,14 @@ def _restarts(*workers: tuple[str, int]) -> dict[str, str]:
     return {"logs/gcs_server.out": gcs, "logs/raylet.out": raylet}
 
 
+def _retried(attempts: int) -> list[live_examples.Row]:
+    """A task whose attempts fail, and the one that runs now."""
+    failed = _failed("load_shard", f"ray::load_shard() (pid=7, ip=10.0.0.2)\n{_FRAMES}")
+    rows = [{**failed, "attempt_number": number} for number in range(attempts)]
+    now = live_examples.running(1, "load_shard", {}, attempt_number=attempts)
+    return [now, *rows]
+
+
 def _failed(name: str, text: str) -> live_examples.Row:
     """A failed task in a live table."""
     return live_examples.running(
@@ -1341,6 +1363,15 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=("Task fetch() raised URLError: timed out, in do_open() (client.py:9)",),
         severity="warning",
+    ),
+    Example(
+        "a running cluster that runs a task again and again, always in vain",
+        live_examples.tables(tasks=_retried(6)),
+        says=("load_shard() raised", "Ray retried it 6 times", "without success so far"),
+    ),
+    Example(
+        "a running cluster that ran a task again for the second time",
+        {**live_examples.tables(tasks=_retried(2)), **QUIET_LOGS},
     ),
     Example(
         "a running cluster that ran the task again after the exception",

@@ -340,8 +340,8 @@ def _idle(
 ) -> list[_Judged]:
     """Work that sleeps, awaits or waits inside Ray while others wait for it, if nothing makes progress.
 
-    It may poll for what never comes, or work in short steps: without finished peers, no sample distinguishes
-    the two. `listed`: work that waits for other reasons.
+    It may poll for what never comes, or work in short steps: no sample distinguishes the two.
+    `listed`: work that waits for other reasons.
     """
     needed = {name for needs in waits.values() for name in needs.nodes}
     quiet = [each for each in others if _is_quiet(each)]
@@ -352,10 +352,12 @@ def _idle(
 
 
 def _is_quiet(judged: _Judged) -> bool:
-    """Whether it runs without a finished peer, and its samples show neither progress nor a known wait."""
+    """Whether it runs for longer than its peers, and its samples show neither progress nor a known wait."""
     work, verdict = judged.work, judged.verdict
-    is_task = work.runs and work.kind != "driver" and not work.is_ageless and not work.peers
+    is_task = work.runs and work.kind != "driver" and not work.is_ageless
     if not is_task or judged.waiting is not None or work.process is None or work.age < SETTLED:
+        return False
+    if work.peers and work.age <= work.peers.limit:
         return False
     is_asleep = (work.process.cpu_share or 0.0) < _ASLEEP
     return is_asleep and (verdict is None or (verdict.kind == "sleep" and verdict.still))

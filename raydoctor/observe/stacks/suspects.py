@@ -16,6 +16,8 @@ from raydoctor.model import ids
 from raydoctor.observe.stacks.stacks import ProcessToSample
 
 Row = dict[str, Any]
+_IDLE = 0.5
+"""Of a CPU: a worker that has used less in its life than this share of its task's time was idle for long."""
 _DRIVERS = 8
 """Number of drivers that are sampled before any task."""
 _FIRST = 50
@@ -43,6 +45,8 @@ class Sampling(NamedTuple):
     """Largest number of processes, each function's oldest first."""
     drivers: bool = False
     """Whether all drivers are sampled, even if no task is old enough."""
+    idle_age_s: float = 5.0
+    """The same, if no task that runs has used its CPU or is as young as its peers: nothing shows progress."""
 
 
 class _Running(NamedTuple):
@@ -81,7 +85,9 @@ def suspects(
         task: name for name, row in stats.items() for task in row.get("running_task_ids") or ()
     }
     running = [r for row in tasks if (r := _running(row, at, silent, workers)) is not None]
-    old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
+    running = [r for r in running if _may_run(r, stats)]
+    least = sampling.idle_age_s if _are_idle(running, pieces, sampling) else sampling.min_age_s
+    old = [r for r in running if r.age >= least]
     is_due = bool(old) or any(_age(row, at) >= sampling.min_age_s for row in tasks)
     if not is_due and not sampling.drivers:
         return Suspects()
@@ -161,6 +167,28 @@ def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessTo
         if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
             title = f"ray::{_TRAINER}"
             yield ProcessToSample(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
+
+
+def _are_idle(running: Sequence[_Running], pieces: Mapping[str, bytes], sampling: Sampling) -> bool:
+    """Whether all that runs has run for some seconds, mostly without a CPU, and longer than its peers."""
+    if not running or any(each.age < sampling.idle_age_s for each in running):
+        return False
+    usual = {row.get("name"): _usual(row) for row in rows(pieces, "finished")}
+    spent = {
+        row["worker_id"]: row.get("cpu_seconds", float("inf"))
+        for row in rows(pieces, "processes")
+        if row.get("worker_id")
+    }
+    return all(
+        each.age > usual.get(each.name, 0.0)
+        and spent.get(each.worker, float("inf")) < _IDLE * each.age
+        for each in running
+    )
+
+
+def _usual(peers: Row) -> float:
+    """Seconds that a task may take by its finished peers (`FinishedPeers.limit` in `waits`)."""
+    return max(10 * (peers.get("median_s") or 0.0), 3 * (peers.get("p95_s") or 0.0))
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:

@@ -14,6 +14,7 @@ from raydoctor.case.case import LAST_LINE
 from raydoctor.case.case import OUTPUT as OUTPUT_LINE
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, OUTPUT, RAY_EXCEPTION, TRACEBACK, TRACEBACKS
+from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
 from raydoctor.rules.shared import data, train
@@ -106,13 +107,19 @@ _RECORDS = ("export.task_error", "live.tasks")
 
 def _recorded(case: Case) -> Iterator[Printed]:
     again = {(e["task"], e["attempt"]) for e in case.of(RESUBMITTED.kind)}
+    latest: dict[str, int] = {}
+    for row in live.rows(case, "tasks"):
+        number = live.whole(row, "attempt_number") or 0
+        latest[row["task_id"]] = max(number, latest.get(row["task_id"], 0))
     for event in case.of(*_RECORDS):
         if (event["error"] or event["error_type"]) != "TASK_EXECUTION_EXCEPTION":
             continue
         failure = parse_failure(event["what"]) or _of_row(event)
         if failure and not failure.function.endswith(".__init__"):
             attempt = event["attempt"] or event["attempt_number"]
-            yield Printed(event, failure, is_retried=(task_of(event), attempt) in again)
+            is_old = (live.whole(event, "attempt_number") or 0) < latest.get(task_of(event), 0)
+            is_retried = is_old or (task_of(event), attempt) in again
+            yield Printed(event, failure, is_retried=is_retried)
 
 
 def _of_row(event: Event) -> TaskFailure | None:
