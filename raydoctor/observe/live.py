@@ -58,10 +58,11 @@ _REACH = 1.0
 
 
 def _default_sampling() -> Sampling:
-    """Two samples of tasks that have been running for a minute: on most clusters there are none."""
+    """Two samples of tasks that have been running for a minute, or idle: on most clusters there are none."""
     from raydoctor.observe.stacks.suspects import Sampling
+    from raydoctor.waits.candidates import SETTLED
 
-    return Sampling()
+    return Sampling(idle_age_s=SETTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +334,9 @@ def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
         ("sessions on this machine", lambda: sessions.tables(cluster), True),
     ]
     # Each sampled task is compared with finished tasks of its function.
-    plan = options.samples
-    peers_after = min(plan.min_age_s, plan.idle_age_s) if plan else state.PEERS_AFTER
+    wants_peers = options.samples.is_due if options.samples else state.are_old
     return [
-        *(state.collectors(cluster, options.timeout, peers_after) if cluster.is_up else ()),
+        *(state.collectors(cluster, options.timeout, wants_peers) if cluster.is_up else ()),
         *disks.collectors(cluster),
         *(Collector(what, gather, optional) for what, gather, optional in own),
     ]

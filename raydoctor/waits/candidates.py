@@ -35,6 +35,11 @@ _QUEUED = frozenset({
 """States in which the GCS still lists a task that its worker reports as running: it has just begun."""
 
 
+def slow_after(median: float, p95: float) -> float:
+    """Seconds after which a task whose finished peers took so long is not merely slow."""
+    return max(_TIMES * median, _TIMES_P95 * p95, SETTLED)
+
+
 class FinishedPeers(NamedTuple):
     """How long the last finished tasks of a function took."""
 
@@ -47,7 +52,7 @@ class FinishedPeers(NamedTuple):
     @property
     def limit(self) -> float:
         """Seconds after which a task of this function is not merely slow."""
-        return max(_TIMES * self.median, _TIMES_P95 * self.p95, SETTLED)
+        return slow_after(self.median, self.p95)
 
     @property
     def summary(self) -> str:

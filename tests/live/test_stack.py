@@ -887,8 +887,17 @@ def test_young_tasks_are_sampled_if_nothing_shows_progress(
         table("processes", used, source="proc", at=1000.0),
         table("finished", [{"name": ended, "count": 3, "median_s": 20.0}], source="gcs", at=1000.0),
     )
-    found = suspects({**made, **{piece.path: piece.data for piece in more}}, Sampling(), ("n",))
+    found_in = {**made, **{piece.path: piece.data for piece in more}}
+    found = suspects(found_in, Sampling(idle_age_s=5), ("n",))
     assert [each.pid for each in found.here] == [1, 2] * is_sampled
+    assert suspects(found_in, Sampling(), ("n",)) == Suspects()
+
+
+def test_finished_peers_are_asked_for_only_if_tasks_may_be_sampled() -> None:
+    either = Sampling(idle_age_s=5)
+    found = [either.is_due(ages) for ages in ([], [90, 1], [59, 4], [30, 6])]
+    assert found == [False, True, False, True]
+    assert not Sampling().is_due([30, 6])
 
 
 def test_of_each_function_the_oldest_comes_first() -> None:

@@ -47,9 +47,8 @@ _CALLED = {
     "worker-stats": "memory and objects of workers",
 }
 """Tables whose names would not tell a reader what is missing."""
-PEERS_AFTER = 60.0
-"""Seconds after which a task counts as long-running. The request takes 0.6 s if the GCS holds its maximum
-of 100,000 tasks."""
+_OLD = 60.0
+"""Seconds after which a task counts as long-running."""
 _MARGIN = 0.9
 """Share of a collector's timeout: the results must be yielded before it expires."""
 _PATIENCE = 0.3
@@ -60,23 +59,30 @@ _SECOND = 0.35
 """Share of the timeout reserved for querying the GCS for what the dashboard did not return."""
 
 
+def are_old(ages: Sequence[float]) -> bool:
+    """Whether a task has been running for so long that it is compared with finished ones."""
+    return max(ages, default=0.0) >= _OLD
+
+
+WantsPeers = Callable[[Sequence[float]], bool]
+"""Whether running tasks of these ages are compared with finished ones of their functions. That request takes
+0.6 s if the GCS holds its maximum of 100,000 tasks."""
+
+
 def collectors(
-    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
+    cluster: Cluster, timeout: float, wants_peers: WantsPeers = are_old
 ) -> list[Collector]:
     """The collector of the cluster's own tables."""
-    return [Collector(WHAT, lambda: tables(cluster, timeout, peers_after), about="tasks")]
+    return [Collector(WHAT, lambda: tables(cluster, timeout, wants_peers), about="tasks")]
 
 
 def tables(
-    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
+    cluster: Cluster, timeout: float, wants_peers: WantsPeers = are_old
 ) -> Iterator[Piece | Gap]:
-    """The cluster's tables, in less than `timeout` seconds even if parts of it are dead or hung.
-
-    `peers_after`: seconds after which a running task is compared with finished ones of its function.
-    """
+    """The cluster's tables, in less than `timeout` seconds even if parts of it are dead or hung."""
     child = Child() if cluster.gcs_address else None
     try:
-        yield from _Inquiry(cluster, child, timeout * _MARGIN, peers_after).items()
+        yield from _Inquiry(cluster, child, timeout * _MARGIN, wants_peers).items()
     finally:
         if child is not None:
             child.end()
@@ -88,7 +94,7 @@ def brief(cluster: Cluster, child: Child, timeout: float) -> Iterator[Piece | Ga
     `child`: already started; it is not ended here.
     """
     without = replace(cluster, dashboard_address="")
-    inquiry = _Inquiry(without, child, timeout * _MARGIN, float("inf"), _BRIEF, ("tasks",))
+    inquiry = _Inquiry(without, child, timeout * _MARGIN, lambda _: False, _BRIEF, ("tasks",))
     yield from inquiry.items()
 
 
@@ -99,7 +105,7 @@ class _Inquiry:
     cluster: Cluster
     child: Child | None
     timeout: float
-    peers_after: float = PEERS_AFTER
+    wants_peers: WantsPeers = are_old
     of_both: tuple[str, ...] = _OF_DASHBOARD
     """Wanted tables that the dashboard and the GCS hold."""
     better_in_gcs: tuple[str, ...] = _BETTER_IN_GCS
@@ -162,17 +168,16 @@ class _Inquiry:
             if self.door_known.is_set() and not self.door.is_open:
                 self._ask_gcs(self.of_both)
             self._ask_gcs(self.better_in_gcs)
-            if self._is_something_old():
+            if self.wants_peers(self._ages()):
                 self._ask_gcs(_PEERS)
         if counting is not None:
             counting.join(self._left())
 
-    def _is_something_old(self) -> bool:
-        """Whether a task has been running for so long that it is compared with finished ones."""
-        tasks = self.found.get("tasks")
-        before = 1000 * (time.time() - self.peers_after)
+    def _ages(self) -> list[float]:
+        """Seconds for which tasks have been running."""
+        tasks, now = self.found.get("tasks"), time.time()
         running = (row for row in tasks.rows if row["state"] == "RUNNING") if tasks else ()
-        return any(started < before for row in running if (started := row.get("start_time_ms")))
+        return [now - started / 1000 for row in running if (started := row.get("start_time_ms"))]
 
     def _ask_gcs(self, names: Sequence[str]) -> None:
         if self.child is None:

@@ -8,12 +8,14 @@ one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raydoctor.model import ids
 from raydoctor.observe.stacks.stacks import ProcessToSample
+from raydoctor.waits.candidates import slow_after
 
 Row = dict[str, Any]
 _IDLE = 0.5
@@ -45,8 +47,12 @@ class Sampling(NamedTuple):
     """Largest number of processes, each function's oldest first."""
     drivers: bool = False
     """Whether all drivers are sampled, even if no task is old enough."""
-    idle_age_s: float = 5.0
-    """The same, if no task that runs has used its CPU or is as young as its peers: nothing shows progress."""
+    idle_age_s: float = math.inf
+    """The same, where every task that runs is idle and slower than its peers: nothing shows progress."""
+
+    def is_due(self, ages: Sequence[float]) -> bool:
+        """Whether tasks that have run for so long may have to be sampled."""
+        return bool(ages) and (max(ages) >= self.min_age_s or min(ages) >= self.idle_age_s)
 
 
 class _Running(NamedTuple):
@@ -171,9 +177,12 @@ def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessTo
 
 def _are_idle(running: Sequence[_Running], pieces: Mapping[str, bytes], sampling: Sampling) -> bool:
     """Whether all that runs has run for some seconds, mostly without a CPU, and longer than its peers."""
-    if not running or any(each.age < sampling.idle_age_s for each in running):
+    if not running or min(each.age for each in running) < sampling.idle_age_s:
         return False
-    usual = {row.get("name"): _usual(row) for row in rows(pieces, "finished")}
+    usual = {
+        row.get("name"): slow_after(row.get("median_s") or 0.0, row.get("p95_s") or 0.0)
+        for row in rows(pieces, "finished")
+    }
     spent = {
         row["worker_id"]: row.get("cpu_seconds", float("inf"))
         for row in rows(pieces, "processes")
@@ -184,11 +193,6 @@ def _are_idle(running: Sequence[_Running], pieces: Mapping[str, bytes], sampling
         and spent.get(each.worker, float("inf")) < _IDLE * each.age
         for each in running
     )
-
-
-def _usual(peers: Row) -> float:
-    """Seconds that a task may take by its finished peers (`FinishedPeers.limit` in `waits`)."""
-    return max(10 * (peers.get("median_s") or 0.0), 3 * (peers.get("p95_s") or 0.0))
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:
