@@ -6,9 +6,9 @@
     python -m benchmarks.situations --reports FOLDER      # keep every report, to read it as a user
 
 Each program of `situations.toml` runs on a cluster of its own with two CPUs, and its output goes to a file.
-The views are: `early` (live, 8 s after the program connected to Ray or once it has ended), `late` (live, 80 s
-after it began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with output`
-and `without output` of the program. A live view asks `raydoctor` and, while the program runs, also
+The views are: `early` (live, 12 s after the program connected to Ray or once it has ended), `late` (live,
+80 s after it began; only while it runs), and after Ctrl-C and the cluster's end the session folder `with
+output` and `without output` of the program. A live view asks `raydoctor` and, while the program runs, also
 `raydoctor hung`. Programs of libraries need `ray[data,train,tune,serve]` and torch.
 
 * right: an accepted root, or none for a healthy program;
@@ -46,8 +46,9 @@ ENTRIES = Path(__file__).with_suffix(".toml")
 VIEWS = ("early", "late", "with output", "without output")
 OF_THE_MACHINE = "leftover-process"
 OUTCOMES = ("right", "open", "all-clear", "wrong")
-EARLY = 8.0
-"""Seconds after the program has connected to Ray."""
+EARLY = 12.0
+"""Seconds after the program has connected to Ray: a busy machine starts a worker in five, and no wait is
+judged that is younger than five."""
 _CONNECTS = 20.0
 """Seconds in which a program connects, unless it cannot."""
 _OF_SERVE = ("fastapi", "starlette", "uvicorn")

@@ -15,7 +15,7 @@ from raydoctor.render import status
 from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, RISKS, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
-from raydoctor.waits.candidates import UnfinishedTask
+from raydoctor.waits.candidates import SETTLED, UnfinishedTask
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import HELD, PREPARED, Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
@@ -149,6 +149,8 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
         is_clear = not (found.open or found.drivers)
         return f"{'Nothing hangs: no task' if is_clear else 'No task'} runs or waits{outside}."
     waiting = f", {tasks:,} of them waiting for work in progress" if tasks else ""
+    if found.is_young:
+        return f"Nothing hangs yet: {count}, younger than {_text.duration(SETTLED)}."
     return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
 
 

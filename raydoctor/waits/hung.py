@@ -169,6 +169,8 @@ class HungReport(NamedTuple):
     min_age: float = MIN_AGE
     is_stalled: bool = False
     """Whether nothing that runs makes progress."""
+    is_young: bool = False
+    """Whether every task has begun so recently that its wait does not count."""
     idle: frozenset[str] = frozenset()
     """Ids of `early` and `open` work that others wait for while nothing makes progress."""
     drivers: tuple[Hung, ...] = ()
@@ -243,6 +245,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         _open_waits(waiting, judged, callers, stuck, {each.work.id for each in idle}),
         min_age,
         runs <= stuck,
+        all(work.kind == "driver" or not _is_lasting(work) for work in scene.candidates.values()),
         frozenset(each.work.id for each in idle),
         _oldest_first(map(_hung, drivers)),
     )

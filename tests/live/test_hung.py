@@ -761,6 +761,16 @@ def test_a_driver_that_waits_for_a_placement_group(
 # ------------------------------------------------------------------ what is young, and what was not seen
 
 
+def test_tasks_that_have_just_begun_are_not_called_busy(read: Read) -> None:
+    young, busy = {**LOAD, **hang.since(3)}, sample.running(9, "busy", {}, **OLD)
+    found = read(tasks=[young], samples=hang.waiting(young))
+    said = render.verdict(render.HungView(found))
+    assert said == "Nothing hangs yet: 1 unfinished task, younger than 5.0 s."
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    found = read(**together({"tasks": [young]}, works))
+    assert "yet" not in render.verdict(render.HungView(found))
+
+
 def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> None:
     young = {**LOAD, **hang.since(20)}
     found = read(**together({"tasks": [young]}, in_socket(young)))
