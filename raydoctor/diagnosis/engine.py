@@ -228,6 +228,13 @@ def _unsettled_waits(case: Case) -> Iterator[Gap]:
             "Look again in a minute: raydoctor hung, or repeat it with a longer raydoctor run --timeout",
             is_observation=True,
         )
+    for task in hangs.idle_tasks(case)[:1]:
+        yield Gap(
+            "whether the oldest task waits for ever",
+            f"{task.label} has run for {duration(task.age)}, and no running task uses its CPU",
+            "See what it waits for: raydoctor hung",
+            is_observation=True,
+        )
     for each in hangs.open_waits(case)[:1]:
         yield Gap(
             "whether a long wait ends",

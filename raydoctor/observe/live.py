@@ -7,6 +7,7 @@ capture directly; `raydoctor collect` writes it to a file.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -58,11 +59,10 @@ _REACH = 1.0
 
 
 def _default_sampling() -> Sampling:
-    """Two samples of tasks that have been running for a minute, or idle: on most clusters there are none."""
+    """Two samples of tasks that have been running for a minute: on most clusters there are none."""
     from raydoctor.observe.stacks.suspects import Sampling
-    from raydoctor.waits.candidates import SETTLED
 
-    return Sampling(idle_age_s=SETTLED)
+    return Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,10 +333,14 @@ def _collectors(cluster: Cluster, options: CollectOptions) -> list[Collector]:
         ("the GPUs", lambda: gpus.tables(cluster), True),
         ("sessions on this machine", lambda: sessions.tables(cluster), True),
     ]
-    # Each sampled task is compared with finished tasks of its function.
-    wants_peers = options.samples.is_due if options.samples else state.are_old
+    from raydoctor.waits.candidates import SETTLED
+
+    # Each sampled task is compared with finished tasks of its function, and so is idle work in a diagnosis.
+    after = options.samples.min_age_s if options.samples else state.PEERS_AFTER
+    all_after = SETTLED if options.logs else math.inf
+    tables = state.collectors(cluster, options.timeout, after, all_after) if cluster.is_up else ()
     return [
-        *(state.collectors(cluster, options.timeout, wants_peers) if cluster.is_up else ()),
+        *tables,
         *disks.collectors(cluster),
         *(Collector(what, gather, optional) for what, gather, optional in own),
     ]

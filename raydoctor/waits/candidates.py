@@ -27,17 +27,14 @@ SETTLED = 5.0
 _FEW = 3
 """Peers that are needed for a comparison."""
 _TIMES, _TIMES_P95 = 10.0, 3.0
+_IDLE = 0.5
+"""Of a CPU: a process that has used less for as long as its task runs was idle for much of that time."""
 _ENDED = ("FINISHED", "FAILED")
 _QUEUED = frozenset({
     "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "PENDING_OBJ_STORE_MEM_AVAIL", "SUBMITTED_TO_WORKER",
     "PENDING_ACTOR_TASK_ARGS_FETCH", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY",
 })  # fmt: skip
 """States in which the GCS still lists a task that its worker reports as running: it has just begun."""
-
-
-def slow_after(median: float, p95: float) -> float:
-    """Seconds after which a task whose finished peers took so long is not merely slow."""
-    return max(_TIMES * median, _TIMES_P95 * p95, SETTLED)
 
 
 class FinishedPeers(NamedTuple):
@@ -52,7 +49,7 @@ class FinishedPeers(NamedTuple):
     @property
     def limit(self) -> float:
         """Seconds after which a task of this function is not merely slow."""
-        return slow_after(self.median, self.p95)
+        return max(_TIMES * self.median, _TIMES_P95 * self.p95, SETTLED)
 
     @property
     def summary(self) -> str:
@@ -146,6 +143,29 @@ def candidates(
         process = sampled.get((work.node, work.pid or 0))
         found[work.id] = work._replace(process=process)
     return found
+
+
+def idle(case: Case) -> list[UnfinishedTask]:
+    """The running tasks, oldest first, if none of them shows progress by the tables alone; otherwise none.
+
+    Each runs for some seconds, longer than its finished peers, and its process was idle for much of them. Ray
+    Serve's own calls do not count.
+    """
+    spent = {
+        row["worker_id"]: live.number(row, "cpu_seconds") for row in live.rows(case, "processes")
+    }
+    running = [
+        work
+        for work in candidates(case, {}).values()
+        if work.runs and work.kind != "driver" and not work.is_ageless
+    ]
+    for work in running:
+        used = spent.get(work.worker)
+        if work.age < SETTLED or used is None or used > _IDLE * work.age:
+            return []
+        if work.peers and work.age <= work.peers.limit:
+            return []
+    return sorted(running, key=lambda work: (-work.age, work.id))
 
 
 def too_long(work: UnfinishedTask, *, still: bool, advances: bool, min_age: float) -> str:

@@ -872,34 +872,6 @@ def test_no_process_is_suspect_while_tasks_are_young() -> None:
     assert suspects({}, Sampling()) == Suspects()
 
 
-@pytest.mark.parametrize(
-    ("spent", "ended", "later", "is_sampled"),
-    [(1.0, "", 30, True), (29.0, "", 30, False), (1.0, "f", 30, False), (1.0, "", 2, False)],
-)
-def test_young_tasks_are_sampled_if_nothing_shows_progress(
-    spent: float, ended: str, later: float, is_sampled: bool
-) -> None:
-    tasks, stats = [running(1, "f", 30), running(2, "g", later)], [worker(1), worker(2)]
-    made = pieces(tasks, stats)
-    of_workers = json.loads(made["live/live-processes.json"])["rows"]
-    used = [{**row, "cpu_seconds": spent} for row in of_workers]
-    more = (
-        table("processes", used, source="proc", at=1000.0),
-        table("finished", [{"name": ended, "count": 3, "median_s": 20.0}], source="gcs", at=1000.0),
-    )
-    found_in = {**made, **{piece.path: piece.data for piece in more}}
-    found = suspects(found_in, Sampling(idle_age_s=5), ("n",))
-    assert [each.pid for each in found.here] == [1, 2] * is_sampled
-    assert suspects(found_in, Sampling(), ("n",)) == Suspects()
-
-
-def test_finished_peers_are_asked_for_only_if_tasks_may_be_sampled() -> None:
-    either = Sampling(idle_age_s=5)
-    found = [either.is_due(ages) for ages in ([], [90, 1], [59, 4], [30, 6])]
-    assert found == [False, True, False, True]
-    assert not Sampling().is_due([30, 6])
-
-
 def test_of_each_function_the_oldest_comes_first() -> None:
     tasks = [running(n, "many", 100 + n) for n in range(1, 9)] + [running(9, "one", 70)]
     stats = [worker(n) for n in range(1, 10)]

@@ -151,6 +151,27 @@ def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -
     assert reason in finding.headline
 
 
+@pytest.mark.parametrize(
+    ("age", "spent", "median", "is_told"),
+    [(20, 1.0, 0, True), (3, 1.0, 0, False), (20, 15.0, 0, False), (20, 1.0, 8.0, False), (20, None, 0, False)],
+)  # fmt: skip
+def test_idle_tasks_that_were_not_sampled_are_no_all_clear(
+    age: float, spent: float | None, median: float, is_told: bool, tmp_path: Path
+) -> None:
+    """Unless one has just begun, works, or takes as long as its peers did; or its process is not visible."""
+    tasks = [
+        sample.running(n, "load", {}, worker_id=f"{n:056x}", **hang.since(60 if n == 2 else age))
+        for n in (1, 2)
+    ]
+    used = [{"worker_id": row["worker_id"], "pid": row["worker_pid"], "kind": "worker", "cpu_seconds": spent} for row in tasks]  # fmt: skip
+    took = [hang.took("load", 5, median)] * bool(median)
+    report(tmp_path, tasks=tasks, processes=used, finished=took)
+    with open_capture(str(tmp_path)) as capture:
+        found = engine.run(capture)
+    told = [gap.why for gap in found.gaps if gap.what == "whether the oldest task waits for ever"]
+    assert told == ["load() (pid 802) has run for 60 s, and no running task uses its CPU"] * is_told
+
+
 def test_a_poll_for_what_may_never_come_is_no_all_clear(tmp_path: Path) -> None:
     """While the driver waits for it, and nothing else runs."""
     driver = {"worker_pid": 700, "name": "driver", "task_id": f"{'f' * 40}01000000"}

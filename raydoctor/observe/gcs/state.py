@@ -9,6 +9,7 @@ token, or truncates.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -47,8 +48,9 @@ _CALLED = {
     "worker-stats": "memory and objects of workers",
 }
 """Tables whose names would not tell a reader what is missing."""
-_OLD = 60.0
-"""Seconds after which a task counts as long-running."""
+PEERS_AFTER = 60.0
+"""Seconds after which a task counts as long-running. The request takes 0.6 s if the GCS holds its maximum
+of 100,000 tasks."""
 _MARGIN = 0.9
 """Share of a collector's timeout: the results must be yielded before it expires."""
 _PATIENCE = 0.3
@@ -59,30 +61,26 @@ _SECOND = 0.35
 """Share of the timeout reserved for querying the GCS for what the dashboard did not return."""
 
 
-def are_old(ages: Sequence[float]) -> bool:
-    """Whether a task has been running for so long that it is compared with finished ones."""
-    return max(ages, default=0.0) >= _OLD
-
-
-WantsPeers = Callable[[Sequence[float]], bool]
-"""Whether running tasks of these ages are compared with finished ones of their functions. That request takes
-0.6 s if the GCS holds its maximum of 100,000 tasks."""
-
-
 def collectors(
-    cluster: Cluster, timeout: float, wants_peers: WantsPeers = are_old
+    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER, all_after: float = math.inf
 ) -> list[Collector]:
     """The collector of the cluster's own tables."""
-    return [Collector(WHAT, lambda: tables(cluster, timeout, wants_peers), about="tasks")]
+    return [
+        Collector(WHAT, lambda: tables(cluster, timeout, peers_after, all_after), about="tasks")
+    ]
 
 
 def tables(
-    cluster: Cluster, timeout: float, wants_peers: WantsPeers = are_old
+    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER, all_after: float = math.inf
 ) -> Iterator[Piece | Gap]:
-    """The cluster's tables, in less than `timeout` seconds even if parts of it are dead or hung."""
+    """The cluster's tables, in less than `timeout` seconds even if parts of it are dead or hung.
+
+    `peers_after`: seconds after which a running task is compared with finished ones of its function;
+    `all_after`: the same, if no running task is younger.
+    """
     child = Child() if cluster.gcs_address else None
     try:
-        yield from _Inquiry(cluster, child, timeout * _MARGIN, wants_peers).items()
+        yield from _Inquiry(cluster, child, timeout * _MARGIN, peers_after, all_after).items()
     finally:
         if child is not None:
             child.end()
@@ -94,7 +92,7 @@ def brief(cluster: Cluster, child: Child, timeout: float) -> Iterator[Piece | Ga
     `child`: already started; it is not ended here.
     """
     without = replace(cluster, dashboard_address="")
-    inquiry = _Inquiry(without, child, timeout * _MARGIN, lambda _: False, _BRIEF, ("tasks",))
+    inquiry = _Inquiry(without, child, timeout * _MARGIN, math.inf, math.inf, _BRIEF, ("tasks",))
     yield from inquiry.items()
 
 
@@ -105,7 +103,8 @@ class _Inquiry:
     cluster: Cluster
     child: Child | None
     timeout: float
-    wants_peers: WantsPeers = are_old
+    peers_after: float = PEERS_AFTER
+    all_after: float = math.inf
     of_both: tuple[str, ...] = _OF_DASHBOARD
     """Wanted tables that the dashboard and the GCS hold."""
     better_in_gcs: tuple[str, ...] = _BETTER_IN_GCS
@@ -168,16 +167,17 @@ class _Inquiry:
             if self.door_known.is_set() and not self.door.is_open:
                 self._ask_gcs(self.of_both)
             self._ask_gcs(self.better_in_gcs)
-            if self.wants_peers(self._ages()):
+            if self._is_something_old():
                 self._ask_gcs(_PEERS)
         if counting is not None:
             counting.join(self._left())
 
-    def _ages(self) -> list[float]:
-        """Seconds for which tasks have been running."""
+    def _is_something_old(self) -> bool:
+        """Whether tasks have been running for so long that they are compared with finished ones."""
         tasks, now = self.found.get("tasks"), time.time()
-        running = (row for row in tasks.rows if row["state"] == "RUNNING") if tasks else ()
-        return [now - started / 1000 for row in running if (started := row.get("start_time_ms"))]
+        running = [row for row in tasks.rows if row["state"] == "RUNNING"] if tasks else []
+        ages = [now - started / 1000 for row in running if (started := row.get("start_time_ms"))]
+        return bool(ages) and (max(ages) > self.peers_after or min(ages) > self.all_after)
 
     def _ask_gcs(self, names: Sequence[str]) -> None:
         if self.child is None:

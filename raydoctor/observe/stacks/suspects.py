@@ -8,18 +8,14 @@ one.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raydoctor.model import ids
 from raydoctor.observe.stacks.stacks import ProcessToSample
-from raydoctor.waits.candidates import slow_after
 
 Row = dict[str, Any]
-_IDLE = 0.5
-"""Of a CPU: a worker that has used less in its life than this share of its task's time was idle for long."""
 _DRIVERS = 8
 """Number of drivers that are sampled before any task."""
 _FIRST = 50
@@ -47,12 +43,6 @@ class Sampling(NamedTuple):
     """Largest number of processes, each function's oldest first."""
     drivers: bool = False
     """Whether all drivers are sampled, even if no task is old enough."""
-    idle_age_s: float = math.inf
-    """The same, where every task that runs is idle and slower than its peers: nothing shows progress."""
-
-    def is_due(self, ages: Sequence[float]) -> bool:
-        """Whether tasks that have run for so long may have to be sampled."""
-        return bool(ages) and (max(ages) >= self.min_age_s or min(ages) >= self.idle_age_s)
 
 
 class _Running(NamedTuple):
@@ -91,9 +81,7 @@ def suspects(
         task: name for name, row in stats.items() for task in row.get("running_task_ids") or ()
     }
     running = [r for row in tasks if (r := _running(row, at, silent, workers)) is not None]
-    running = [r for r in running if _may_run(r, stats)]
-    least = sampling.idle_age_s if _are_idle(running, pieces, sampling) else sampling.min_age_s
-    old = [r for r in running if r.age >= least]
+    old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
     is_due = bool(old) or any(_age(row, at) >= sampling.min_age_s for row in tasks)
     if not is_due and not sampling.drivers:
         return Suspects()
@@ -173,26 +161,6 @@ def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[ProcessTo
         if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
             title = f"ray::{_TRAINER}"
             yield ProcessToSample(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
-
-
-def _are_idle(running: Sequence[_Running], pieces: Mapping[str, bytes], sampling: Sampling) -> bool:
-    """Whether all that runs has run for some seconds, mostly without a CPU, and longer than its peers."""
-    if not running or min(each.age for each in running) < sampling.idle_age_s:
-        return False
-    usual = {
-        row.get("name"): slow_after(row.get("median_s") or 0.0, row.get("p95_s") or 0.0)
-        for row in rows(pieces, "finished")
-    }
-    spent = {
-        row["worker_id"]: row.get("cpu_seconds", float("inf"))
-        for row in rows(pieces, "processes")
-        if row.get("worker_id")
-    }
-    return all(
-        each.age > usual.get(each.name, 0.0)
-        and spent.get(each.worker, float("inf")) < _IDLE * each.age
-        for each in running
-    )
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:

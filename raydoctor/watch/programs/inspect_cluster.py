@@ -79,7 +79,7 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
     cluster, notes = live.find(request["address"], bool(request.get("typed")))
     timeout = usual_timeout()
     asked = [
-        *state.collectors(cluster, timeout, sampling.is_due),
+        *state.collectors(cluster, timeout, sampling.min_age_s),
         Collector("the process table", lambda: processes.tables(cluster)),
     ]
     collection = run(asked, timeout)

@@ -15,6 +15,7 @@ from raydoctor.model.text import called, join_names
 from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
+    from raydoctor.waits.candidates import UnfinishedTask
     from raydoctor.waits.hung import Hung, HungGroup, HungReport
 
 _LINKS = 3
@@ -57,6 +58,16 @@ def early_waits(case: Case) -> tuple[Hung, ...]:
     """The waits that would count as hung if they were longer, the oldest first, unless they are usual."""
     report = _report(case)
     return report.early if report and not report.is_conclusive else ()
+
+
+def idle_tasks(case: Case) -> list[UnfinishedTask]:
+    """Tasks whose processes were not sampled, if no running task shows progress."""
+    if not live.rows(case, "tasks"):
+        return []
+    from raydoctor.waits.candidates import idle  # most captures hold no tasks
+
+    sampled = {(row["node_id"], row.pid) for row in live.rows(case, "samples")}
+    return [work for work in idle(case) if (work.node, work.pid) not in sampled]
 
 
 def polling(case: Case) -> list[tuple[Hung, str]]:
