@@ -55,7 +55,7 @@ from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.disks import FULL, NO_SPACE
-from raydoctor.rules.shared.failures import cause_above, constructors
+from raydoctor.rules.shared.failures import cause_above, constructors, ended_programs, program
 from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import ERROR_TEXT, error_entity
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -153,20 +153,26 @@ class _Failure:
     """The most detailed record first."""
     source: tuple[Event, Raised] | None = None
     """The exception of another process to which its own only refers."""
+    end: Entity | None = None
+    """The program whose output ends with it, if only its traceback shows the failure."""
     is_import: bool = False
     """Its class could not be unpickled, so that its constructor never ran."""
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         own = (Entity("actor", self.actor),) if self.actor else ()
-        return (*(self.exit.entities if self.exit else ()), *own)
+        return (
+            *(self.exit.entities if self.exit else ()),
+            *own,
+            *((self.end,) if self.end else ()),
+        )
 
 
 @rule(
     tier="root",
     severity="error",
     rank=45,
-    explains=("actor", "process", "worker"),
+    explains=("actor", "process", "program", "worker"),
     caused_by=("actor", "disk", "task-error"),
     daemons_record=True,
     looks_for=(
@@ -231,6 +237,7 @@ def _failures(case: Case) -> list[_Failure]:
             failure = _Failure(pid=event.pid, events=[event])
             _complete(failure, event["what"])
             found.append(failure)
+    found += () if found else _of_frames(case)
     for event in case.of(UNPICKLED.kind):
         below = (
             e
@@ -243,6 +250,17 @@ def _failures(case: Case) -> list[_Failure]:
             failure.is_import = True
             found.append(failure)
     return found
+
+
+def _of_frames(case: Case) -> Iterator[_Failure]:
+    """Constructors in whose traceback an excerpt ends: only a worker calls `__init__` through these frames."""
+    for ending, raised in ended_programs(case):
+        if ending.source.is_excerpt and raised.executed == "__init__" and not raised.is_rays_own:
+            if not raised.type and raised.is_waiting:
+                continue
+            yield _Failure(
+                raised=raised if raised.type else None, events=[ending], end=program(ending)
+            )
 
 
 def _headless(case: Case) -> Iterator[Event]:
@@ -294,7 +312,12 @@ def _finding(case: Case, failures: list[_Failure], known: dict[int, Entity]) -> 
         ),
         count=len(failures),
         remedies=_remedies(case, failures[0]),
-        covers=(*events, *_wrappers(case, events), *(f.source[0] for f in failures if f.source)),
+        covers=(
+            *events,
+            *_printed_at_end(case, failures),
+            *_wrappers(case, events),
+            *(f.source[0] for f in failures if f.source),
+        ),
     )
 
 
@@ -309,6 +332,16 @@ def _wrappers(case: Case, events: list[Event]) -> Iterator[Event]:
         wraps = any(e.source is event.source and e.line in quoted for e in events)
         if event["type"] == "UnserializableException" and wraps:
             yield event
+
+
+def _printed_at_end(case: Case, failures: list[_Failure]) -> Iterator[Event]:
+    """The tracebacks with which these excerpts end."""
+    for ending in (f.events[0] for f in failures if f.end):
+        yield from (
+            e
+            for e in case.of("log.traceback", "log.error", "driver.exception")
+            if e.source is ending.source and e.line >= ending.line
+        )
 
 
 def _headline(failures: list[_Failure]) -> str:

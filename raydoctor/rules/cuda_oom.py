@@ -74,6 +74,28 @@ REFUSED = tuple(
     )
 )
 """What CUDA and cuBLAS themselves report, and vLLM at its start, without numbers."""
+CANN = Signal(
+    PRINTED.kind,
+    " execute failed, reason=[driver error:out of memory]",
+    r"\b(?P<raised>rt\w{1,40} execute failed), reason=\[(?P<what>driver error:out of memory)\]",
+    OUTPUT,
+    "rtMalloc execute failed, reason=[driver error:out of memory][FUNC:FuncErrorReason][FILE:error_message_manage.cc][LINE:53]",
+)
+"""The runtime of an Ascend NPU."""
+CUT = tuple(
+    Signal(
+        PRINTED.kind,
+        f"{name}: {device} out of memory",
+        rf"(?:^|[\s\]])(?P<raised>(?:torch\.(?:\w{{1,20}}\.)?)?{name}: )(?P<what>{device} out of memory\b(?:$|\.(?! Tried to allocate )).*)",
+        OUTPUT,
+        f"torch.{name}: {device} out of memory."
+        if name != "RuntimeError"
+        else f"{name}: {device} out of memory.",
+    )
+    for name in ("OutOfMemoryError", "RuntimeError")
+    for device in ("CUDA", "HIP", "NPU")
+)
+"""The same exception without its numbers: people shorten it, and consoles cut it."""
 OTHERS = tuple(
     Signal(PRINTED.kind, find, rf"(?:^|[\s\]])(?P<raised>{name}: |)(?P<what>{words}.*)", OUTPUT, sample)
     for find, name, words, sample in (
@@ -152,7 +174,17 @@ class _Shortage:
     severity="error",
     rank=43,
     explains=("actor", "process", "task-error", "worker"),
-    looks_for=(*SIGNALS, PRINTED, *REFUSED, *OTHERS, TRACEBACK, WORKER_EXIT, WORKER_DIED),
+    looks_for=(
+        *SIGNALS,
+        PRINTED,
+        *REFUSED,
+        CANN,
+        *CUT,
+        *OTHERS,
+        TRACEBACK,
+        WORKER_EXIT,
+        WORKER_DIED,
+    ),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -351,6 +383,23 @@ _INIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a task prints the exception, which the console cuts off",
+        '(run pid=77) Traceback (most recent call last):\n(run pid=77)   File "/app/train.py", line 47, in run\n'
+        "(run pid=77)     batch = torch.empty(n, device='cuda')\n(run pid=77) torch.cuda.OutOfMemoryError: CUDA out of memory.\n",
+        says=("GPU memory ran out in run",),
+        severity="warning",
+    ),
+    console(
+        "an NPU of Ascend",
+        f"(RayWorkerWrapper pid=7, ip=10.0.0.2)         {CANN.sample}\n",
+        says=("GPU memory ran out in RayWorkerWrapper",),
+        severity="warning",
+    ),
+    console(
+        "a note about such errors, and a retry with smaller batches",
+        "RuntimeError: CUDA out of memory errors are retried\nhint: RuntimeError: CUDA out of memory means smaller batches\n",
+    ),
     *(
         console(
             f"other libraries report it: {signal.find}",

@@ -175,6 +175,7 @@ def _not_started(case: Case) -> _DashboardEnd | None:
         e for e in case.of(NOT_STARTED.kind)
         if e.level and (e["code"] or not _ray_started(case, e))
     ]  # fmt: skip
+    reports = reports or [e for e in case.of(LAST_LINES.kind) if _quoted(case, e)]
     if not reports:
         return None
     last = reports[-1]
@@ -199,9 +200,10 @@ def _not_started(case: Case) -> _DashboardEnd | None:
 
 
 def _ray_started(case: Case, report: Event) -> bool:
-    """Whether Ray went on: a dashboard that was only late may be ready by then."""
+    """Whether Ray went on with a dashboard: one that was only late may be ready by then."""
     return any(
-        e.source is report.source and e.offset > report.offset for e in case.of(STARTED_LOCAL.kind)
+        e.source is report.source and e.offset > report.offset and "dashboard at" in e.message
+        for e in case.of(STARTED_LOCAL.kind)
     )
 
 
@@ -210,7 +212,7 @@ def _quoted(case: Case, report: Event) -> Event | None:
     below = [
         e
         for e in case.of(LAST_LINES.kind)
-        if e.source is report.source and e.offset > report.offset
+        if e.source is report.source and e.offset >= report.offset
     ]
     last = below[0].line if below else 0
     tracebacks = (e for e in case.of("log.traceback") if below and e.source is report.source)
@@ -495,7 +497,20 @@ EXAMPLES: tuple[Example, ...] = (
         says=("not ready in time",),
     ),
     console(
-        "the dashboard was late, and Ray went on without it",
+        "only the quoted end of the dashboard's log is in the paste",
+        "The last 20 lines of C:\\ray\\session_1\\logs\\dashboard.log (it contains the error message from the dashboard): \n"
+        'Traceback (most recent call last):\n  File "C:\\venv\\Lib\\site-packages\\ray\\dashboard\\dashboard.py", line 246, in <module>\n'
+        "    redirect()\nOSError: [WinError 6] The handle is invalid\n",
+        says=("did not start: OSError: [WinError 6]",),
+    ),
+    console(
+        "Ray went on without a dashboard, whose log is empty",
+        _START_FAILED.replace(", return code 1", "")
+        + "2026-11-21 13:54:36,552\tINFO worker.py:1951 -- Started a local Ray instance.\n",
+        says=("it was not ready in time",),
+    ),
+    console(
+        "the dashboard was late, and Ray went on with it",
         _START_FAILED.replace(", return code 1", "")
         + f"2026-11-21 13:54:36,552\tINFO worker.py:1951 -- "
         f"{STARTED_LOCAL.sample}\nepoch 1\n",

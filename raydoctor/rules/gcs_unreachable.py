@@ -198,6 +198,21 @@ _RPC_ERROR = Signal(
     "RuntimeError: b'RPC Error message: Deadline Exceeded; RPC Error details: '",
 )
 """A failed query of the GCS when a driver connects (`global_state_accessor.pxi`)."""
+_UNAVAILABLE = Signal(
+    "gcs.grpc_unavailable",
+    "_InactiveRpcError of RPC that terminated with:",
+    r"^grpc\._channel\._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:\s{1,9}status = StatusCode\.(?:UNAVAILABLE|DEADLINE_EXCEEDED)\b",
+    DRIVER,
+    "grpc._channel._InactiveRpcError: <_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+    '\tdetails = "failed to connect to all addresses"',
+    extent="record",
+)
+"""What gRPC raises in Ray's client of the GCS up to 2.3; other clients raise it as well."""
+_OLD_CLIENT = (
+    "/ray/_private/gcs_utils.py",
+    "/ray/_private/gcs_pubsub.py",
+    "\\ray\\_private\\gcs_utils.py",
+)
 _UNANSWERED = Signal(
     "gcs.unanswered",
     "Unable to connect to GCS ",
@@ -326,7 +341,7 @@ _AROUND = 60.0
         *(*JOB_STARTED, *JOB_FINISHED),
         *(_WAITS_FOR_NODES, _NOT_ALL, _RUNS),
         *(*_GAVE_UP, *_NOT_STARTED, _NO_VALUE),
-        *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
+        *(NO_ANSWER, NO_CLUSTER_ID, _RPC_ERROR, _UNAVAILABLE, _UNANSWERED, _ON_WORKER, _NO_HEAD, _POD_WAITS, _POD_READY, _NO_COMMAND, CONNECTED, CONNECTING, STARTED_LOCAL, RAY_EXCEPTION),
         *(*_TLS, _NOT_SENT, _NO_GCS),
     ),
 )  # fmt: skip
@@ -584,6 +599,9 @@ def _refused(case: Case) -> Iterator[Finding]:
         is_logged = event.level or event.kind == _RPC_ERROR.kind
         if is_logged and event.source not in reported and not evidence.goes_on(case, event):
             found.setdefault((event["host"], event["port"]), []).append(event)
+    for event in case.of(_UNAVAILABLE.kind):
+        if _is_of(case, event, _OLD_CLIENT) and not evidence.goes_on(case, event):
+            found.setdefault(("", ""), []).append(event)
     # The last exception of a chain: the GCS may have answered, with a refusal.
     replied = {
         e.source
@@ -623,10 +641,15 @@ _GCS_CLIENT = (
 
 def _is_in_gcs_client(case: Case, event: Event) -> bool:
     """Whether Ray's client of the GCS raised an exception."""
+    return _is_of(case, event, _GCS_CLIENT)
+
+
+def _is_of(case: Case, event: Event, frames: tuple[str, ...]) -> bool:
+    """Whether an exception is the end of a traceback that names one of these places."""
     return any(
         e.source is event.source
         and e.line <= event.line <= e.line + e.text.count("\n")
-        and any(frame in e.text for frame in _GCS_CLIENT)
+        and any(frame in e.text for frame in frames)
         for e in case.of("log.traceback")
     )
 

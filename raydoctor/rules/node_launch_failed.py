@@ -71,6 +71,21 @@ _SETUP_FAILED = Signal(
     "  Error message: SSH command failed.",
 )  # fmt: skip
 """`ray up` (`_private/commands.py` and `updater.py`, 2.9 to 2.60)."""
+_UPDATE_FAILED = (
+    Signal(
+        "autoscaler.update_failed", "New status:", r"(?:^|\s)New status: ?update-failed\b", DRIVER,
+        "2026-11-21 11:40:16,543 ERR updater.py:158 -- New status: update-failed",
+    ),
+    Signal(
+        "autoscaler.update_failed", "NodeUpdater: ", r"^NodeUpdater: (?:\S{1,200}: )?Error updating (?P<why>[^\n]{1,400})", DRIVER,
+        "NodeUpdater: i-0b5c1: Error updating (Exit Status 255) ssh -i key.pem ubuntu@203.0.113.9", symptom=True,
+    ),
+)  # fmt: skip
+"""A node that the provider started and the launcher could not set up (`_private/updater.py`, 1.0 to 2.60; and 0.3 to 0.8)."""
+_COMMAND_FAILED = Signal(
+    "autoscaler.command_failed", " failed with exit code ", r"\bSetup command `?(?P<command>[^`\n]{1,300})`? failed with exit code (?P<code>\d{1,3})\b", DRIVER,
+    "ERR updater.py:163 -- Setup command `pip install boto3` failed with exit code 1. stderr: no such package",
+)  # fmt: skip
 _RUN_INSTANCES = Signal(
     "autoscaler.run_instances", "when calling the RunInstances operation",
     r"^(?:botocore\.exceptions\.\w{1,60}: )?An error occurred \((?P<code>[\w.]{1,80})\) when calling the RunInstances operation[^\n:]{0,60}: (?P<why>[^\n]{1,300})",
@@ -177,7 +192,7 @@ _ADVICE = (
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
         autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
-        _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT,
+        _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT, *_UPDATE_FAILED, _COMMAND_FAILED,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -203,7 +218,7 @@ def node_launch_failed(case: Case) -> Iterator[Finding]:
         if name not in by_type:
             yield _not_created(case, name, stuck)
     heads = [*_without_head(case), *_not_listed(case)]
-    refused = heads or list(_given_up(case)) or list(_wrong_options(case))
+    refused = heads or [*_given_up(case)] or [*_wrong_options(case)] or [*_not_set_up(case)]
     yield from refused or _of_skypilot(case)
 
 
@@ -349,6 +364,39 @@ def _without_head(case: Case) -> Iterator[Finding]:
                 else Remedy("Correct the command in setup_commands or head_setup_commands that fails"),
             ),
             covers=(event, *above),
+        )  # fmt: skip
+
+
+def _not_set_up(case: Case) -> Iterator[Finding]:
+    """A node on which a command of the launcher failed, in a paste that does not show its end."""
+    failed = [e for e in case.of(_UPDATE_FAILED[0].kind) if e.source.is_excerpt]
+    for event in failed[-1:]:
+        source = event.source
+        commands = [e for e in case.of(_COMMAND_FAILED.kind) if e.source is source]
+        refused = [e for e in case.of(_SSH_FAILED.kind) if e.source is source]
+        why = (
+            f"ssh: {refused[-1]['why']}"
+            if refused
+            else f"{cut(commands[-1]['command'], _LONGEST)} ended with exit code {commands[-1]['code']}"
+            if commands
+            else "a command on it failed"
+        )
+        yield Finding(
+            f"Ray's cluster launcher could not set up a node: {why}",
+            (Link(event, "the launcher gives up on the node"), *(Link(e, "a command on the node failed") for e in (*refused, *commands)[-1:])),
+            explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is source)),
+            count=len(failed),
+            remedies=(
+                Remedy(
+                    "Log in to the node by hand with the key and user of the cluster's configuration (auth), from the machine that runs the launcher or the autoscaler",
+                    ("ray up cluster.yaml -vv   # prints each command and its output", "ray monitor cluster.yaml   # the same for nodes that the autoscaler starts"),
+                    doc=autoscaler.AUTOSCALING_DOC,
+                ),
+                Remedy("Let the firewall of the node accept port 22 from that machine, and wait until the machine has booted")
+                if refused
+                else Remedy("Correct the command in setup_commands or worker_setup_commands that fails"),
+            ),
+            covers=(*failed, *commands, *refused, *(e for e in case.of(*TRACEBACKS, "log.error", "log.failure") if e.source is source)),
         )  # fmt: skip
 
 
@@ -567,6 +615,24 @@ _UNANSWERED = "Update instance REQUESTED->QUEUED (id=7c1e, type=gpu-group, cloud
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the monitor logs that it could not set up a node, and the status comes below",
+        f"{_UPDATE_FAILED[0].sample}\n2026-11-21 11:40:16,544 ERR updater.py:160 -- !!!\n"
+        "2026-11-21 11:40:16,544 ERR updater.py:170 -- SSH command failed.\n",
+        says=("could not set up a node: a command on it failed",),
+    ),
+    console(
+        "the updater of Ray 0.3 ends with a traceback that the console cuts off",
+        "ssh: connect to host 203.0.113.9 port 22: Operation timed out\n"
+        "NodeUpdater: Error updating Command '['ssh', 'ubuntu@203.0.113.9']' returned non-zero exit status 255.\n"
+        'Process NodeUpdaterProcess-1:\nTraceback (most recent call last):\n  File "/venv/lib/python3.6/multiprocessing/process.py", line 258, in _bootstrap\n'
+        '    self.run()\n  File "/venv/lib/python3.6/site-packages/ray/autoscaler/updater.py", line 68, in run\n    raise e\n',
+        says=("could not set up a node: ssh: connect to host 203.0.113.9 port 22",),
+    ),
+    console(
+        "the updater sets a node up",
+        "2026-11-21 11:40:16,543 INFO updater.py:158 -- New status: up-to-date\n",
+    ),
     Example(
         "the account has no quota left",
         {"logs/monitor.log": _THRICE, **QUIET_LOGS},

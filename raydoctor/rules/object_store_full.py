@@ -59,6 +59,12 @@ PUT_FAILED = Signal(
     r"(?:.*?capacity: (?P<capacity>\d+))?", (*CORE, *DRIVER), _PUT, extent="record", symptom=True,
 )  # fmt: skip
 """`plasma_store_provider.cc`: a core worker's log (E), and the text of the exception."""
+OLD = Signal(
+    "object.store_full_old", "PlasmaStoreFull: object does not fit in the plasma store",
+    r"^(?:E +)?(?:pyarrow\.(?:lib|_plasma|plasma)\.)?(?P<type>PlasmaStoreFull): object does not fit in the plasma store", (*DRIVER, "worker-echo"),
+    "pyarrow.lib.PlasmaStoreFull: object does not fit in the plasma store", symptom=True,
+)  # fmt: skip
+"""Up to 0.7, plasma's own exception."""
 ECHOED = Signal(
     "object.put_echoed", " in object store because it is full. Object size is ",
     r"\] plasma_store_provider\.cc:\d{1,5}: Failed to put object (?P<object>[0-9a-f]{56}) in object store because it is full\. "
@@ -76,7 +82,7 @@ ECHOED = Signal(
     caused_by=("arguments", "spilling"),
     daemons_record=True,
     looks_for=(
-        PUT_FAILED, ECHOED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
+        PUT_FAILED, OLD, ECHOED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
         store.SPILLING_UNPARSED, store.STORE_SIZE,
         RAY_EXCEPTION,
     ),
@@ -103,6 +109,7 @@ def _refused(case: Case) -> Finding | None:
     refused = case.of("object.store_full")
     refused += [e for e in case.of(ECHOED.kind) if e.source.is_excerpt] if not refused else []
     errors = store.exceptions(case, "ObjectStoreFullError")
+    errors = errors or ([] if refused else case.of(OLD.kind))
     if not refused and not errors:
         return None
     objects = store.failed_objects(refused)
@@ -275,6 +282,11 @@ _OUT_OF_DISK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "plasma's own exception, up to Ray 0.7",
+        f"{OLD.sample}\n(pid=7) 2019-05-27 17:58:37,324\tINFO worker.py:392 -- object exists\n",
+        says=("The object store is full",),
+    ),
     Example(
         "spilling is off and the disk of the fallback allocation is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},

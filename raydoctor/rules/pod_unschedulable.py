@@ -102,6 +102,22 @@ _ADMITTED = Signal(
     "kube.admitted", " in ClusterQueue ", r"\bQuota reserved in ClusterQueue ", DRIVER,
     "  Normal  QuotaReserved  5s  kueue-admission  Quota reserved in ClusterQueue team, wait time since queued was 1s",
 )  # fmt: skip
+_SKYPILOT = (
+    Signal(
+        "kube.skypilot", "Timed out while waiting for nodes to start. Cluster may be out of resources",
+        r"Timed out while waiting for nodes to start\. Cluster may be out of resources or may be too slow to autoscale\."
+        r"(?: +Pod status: [^\n]{0,20}? ?Details: '(?P<why>[^\n]{1,1500}))?", DRIVER,
+        "sky.provision.kubernetes.config.KubernetesError: Timed out while waiting for nodes to start. Cluster may be out of resources or may "
+        "be too slow to autoscale. Pod status: Pending Details: '0/6 nodes are available: 6 Insufficient nvidia.com/gpu.'",
+        symptom=True,
+    ),
+    Signal(
+        "kube.skypilot", " capacity on the cluster", r"\bInsufficient (?P<what>[\w./-]{1,60}) capacity on the cluster\b", DRIVER,
+        "sky.provision.kubernetes.config.KubernetesError: Insufficient GPU capacity on the cluster. Required resources (GPU=8) were not "
+        "found in a single node.", symptom=True, fold=("what",),
+    ),
+)  # fmt: skip
+"""SkyPilot's launcher (`provision/kubernetes/instance.py`, 0.5 to 0.11), which then tries its next place."""
 _FOR_GOOD = pattern(
     r"maximum capacity|unavailable in ClusterQueue|exist|inactive|match node affinity"
 )
@@ -120,12 +136,13 @@ _CREATED = Signal(
     severity="error",
     rank=2,
     explains=("autoscaler", "host"),
-    looks_for=(*SIGNALS, _FORBIDDEN, _CREATED, *_QUEUED, _ADMITTED),
+    looks_for=(*SIGNALS, _FORBIDDEN, _CREATED, *_QUEUED, _ADMITTED, *_SKYPILOT),
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
     yield from _forbidden(case)
     yield from _not_admitted(case)
+    yield from _of_skypilot(case)
     pods = Pods(case)
     listed = pods.all()
     waiting = [
@@ -214,6 +231,33 @@ def _not_admitted(case: Case) -> Iterator[Finding]:
             ),
             covers=tuple(events),
         )
+
+
+def _of_skypilot(case: Case) -> Iterator[Finding]:
+    """Pods of SkyPilot that no machine took, if the launcher had no other place for them."""
+    events = [e for e in case.of(_SKYPILOT[0].kind) if e.source.is_excerpt]
+    if not events or evidence.goes_on(case, events[-1]):
+        return
+    last = next((e for e in reversed(events) if e["why"] or e["what"]), events[-1])
+    why = f"the machines have too little {last['what']}" if last["what"] else ""
+    why = why or (_reason(last["why"]) if last["why"] else "the output does not show why")
+    yield Finding(
+        f"Kubernetes found no machine for the pods that SkyPilot requested: {cut(why, _LONGEST)}",
+        (Link(last, "SkyPilot gives up on the pods"),),
+        explains=(Entity("autoscaler", "launch"),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Request a GPU, CPUs and memory that one machine of the cluster has free, or add such a machine",
+                (
+                    "sky show-gpus --infra k8s   # what the machines have, and what is free",
+                    "kubectl describe nodes | grep -A8 'Allocated resources'",
+                ),
+                doc="https://docs.skypilot.co/en/latest/reference/kubernetes/kubernetes-troubleshooting.html",
+            ),
+        ),
+        covers=(*events, *(e for e in case.of("log.error") if e.source is last.source)),
+    )
 
 
 def _decisive(why: str) -> str:
@@ -404,6 +448,19 @@ def _waiting(
 _GPU = "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available."  # fmt: skip
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"SkyPilot gives up on pods: {says}",
+            f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {signal.sample}\n",
+            says=("that SkyPilot requested", says),
+        )
+        for signal, says in zip(_SKYPILOT, ("too little nvidia.com/gpu", "too little GPU"), strict=True)
+    ),
+    console(
+        "SkyPilot finds another place for its pods",
+        f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {_SKYPILOT[0].sample}\n"
+        "(setup pid=7) installing\n(train, pid=8) epoch 1\n(train, pid=8) epoch 2\nepoch 3\n",
+    ),
     Example(
         "only the status of the pod was pasted, and its last line is cut off",
         {

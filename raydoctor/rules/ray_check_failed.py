@@ -48,6 +48,7 @@ from raydoctor.rules.shared.cluster import (
 )
 from raydoctor.rules.shared.crash import (
     CHECK,
+    CHECK_PLACES,
     LOG_FRAME,
     NATIVE_STACK,
     OLD_FATAL,
@@ -75,6 +76,7 @@ _OF_OTHERS = (
     daemons_record=True,
     looks_for=(
         CHECK,
+        *CHECK_PLACES,
         LOG_FRAME,
         OLD_FATAL,
         NATIVE_STACK,
@@ -284,5 +286,14 @@ EXAMPLES: tuple[Example, ...] = (
         "core_worker.cc:1075:  Check failed: it != current_tasks_.end() \n*** StackTrace Information ***\n"
         "/venv/site-packages/ray/_raylet.so(+0xbd3d9a) [0x7f05b0c3ad9a] ray::operator<<()\n",
         says=("ended a process of Ray", "current_tasks_"),
+    ),
+    console(
+        "a person copied the place and the check without their header",
+        "task_manager.cc:412\nCheck failed: it != submissible_tasks_.end()\nTried to fail task that was not pending 16310a0f\n",
+        says=("submissible_tasks_",),
+    ),
+    console(
+        "a place in the code of another library, and a test that goes on",
+        "device.cc:412\nCheck failed: n > 0\ntask_manager.cc:412\nCheck failed: it != tasks_.end()\nnext test\nanother test\nall tests done\n",
     ),
 )

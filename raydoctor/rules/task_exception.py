@@ -132,6 +132,13 @@ _ATTEMPT = Signal(
     '"User exception:\\nray::load() (pid=12, ip=10.0.0.2)\\n  File \\"/app/etl.py\\", line 6, in load\\nKeyError: 1"', fold=("task",),
 )  # fmt: skip
 """A driver's own log of Ray's C++ code, pasted: Ray will retry the task (2.9 to 2.60). A program's output lacks it."""
+_NOT_SUBCLASSED = Signal(
+    "task.not_subclassed", "in RayTaskError can't be subclassed!",
+    r"^User exception type <class '(?P<type>[\w.<>]{1,200})'> in RayTaskError can't be subclassed!", OUTPUT,
+    "User exception type <class 'shop.errors.PriceError'> in RayTaskError can't be subclassed! This exception is raised as RayTaskError only.",
+    fold=("type",),
+)  # fmt: skip
+"""Ray's warning where it raises the exception of a task in the caller (`exceptions.py`, 2.9 to 2.60)."""
 _SHOWS = (
     "Ray prints the failed call, and the console ends within its traceback",
     "Ray prints the failed result, which the program never fetched",
@@ -159,6 +166,7 @@ _PASSING = (
         _DASHBOARD,
         _HEADLESS,
         _ATTEMPT,
+        _NOT_SUBCLASSED,
         *_RECREATIONS,
         *misuse.SIGNALS,
     ),
@@ -206,8 +214,33 @@ def task_exception(case: Case) -> Iterator[Finding]:
         or [*_beheaded(case), *_cut_calls(case)]
         or [*_of_workers(case)]
         or [*_in_workers(case)]
-        or _of_attempts(case)
+        or [*_of_attempts(case)]
+        or _of_warnings(case)
     )
+
+
+def _of_warnings(case: Case) -> Iterator[Finding]:
+    """Exceptions of tasks of which an excerpt shows only Ray's warning about their class."""
+    warned = [e for e in case.of(_NOT_SUBCLASSED.kind) if e.source.is_excerpt]
+    for name, events in evidence.grouped(warned, lambda e: e["type"].rpartition(".")[2]).items():
+        last = events[-1]
+        ended = any(e["ended_by"] for s, e in case.endings.items() if s is last.source)
+        if ended or evidence.later_output(case, last):
+            continue
+        yield Finding(
+            f"A task or actor method raised {name}, whose message is not in this output",
+            (Link(last, "Ray raises the exception of a task in its caller"),),
+            explains=(Entity("task-error", f"type {name}"),),
+            severity="warning",
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    "Read the exception's message and traceback in the output of the caller, below this line, or in the log of the worker",
+                    ("grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",),
+                ),
+            ),
+            covers=tuple(events),
+        )  # fmt: skip
 
 
 def _of_attempts(case: Case) -> Iterator[Finding]:
@@ -1190,6 +1223,16 @@ _BY_REFERENCE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a paste shows only Ray's warning about the class of the exception",
+        f"(Runner pid=7) {_NOT_SUBCLASSED.sample}\n",
+        says=("raised PriceError, whose message is not in this output",),
+        severity="warning",
+    ),
+    console(
+        "the caller catches the exception and continues",
+        f"{_NOT_SUBCLASSED.sample}\nskipped 1 row\nepoch 2\nepoch 3\n",
+    ),
     *(
         console(
             f"a driver's own log reports an attempt, {what}",

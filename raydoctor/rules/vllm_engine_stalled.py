@@ -46,6 +46,7 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
 from raydoctor.rules.shared import gpu_fault as gpu
+from raydoctor.rules.shared.failures import program
 from raydoctor.rules.shared.task_error import error_entities
 
 _DOC = "https://docs.vllm.ai/en/latest/usage/troubleshooting.html"
@@ -112,6 +113,15 @@ START_TIMED_OUT = (
         "RuntimeError: Did not receive response from front-end process within 5 minutes",
     ),
 )
+ITERATION = Signal(
+    "vllm.iteration",
+    "Engine iteration timed out. This should never happen!",
+    r"(?:^|\] )Engine iteration timed out\. This should never happen!",
+    _OUTPUT,
+    "Engine iteration timed out. This should never happen!",
+    symptom=True,
+)
+"""vLLM 0.4 to 0.10 (`engine/async_llm_engine.py`): a step took longer than VLLM_ENGINE_ITERATION_TIMEOUT_S, and the engine ends."""
 CONTINUES = (
     Signal(
         "vllm.continues",
@@ -141,10 +151,10 @@ CONTINUES = (
     tier="root",
     severity="error",
     rank=39,
-    explains=("task-error",),
+    explains=("program", "task-error"),
     caused_by=("gpu-fault", "process", "worker"),
     looks_for=(
-        *(WAITING, STANDS, TIMED_OUT, DEAD, *CONTINUES, WATCHDOG, *START_TIMED_OUT),
+        *(WAITING, STANDS, TIMED_OUT, DEAD, *CONTINUES, WATCHDOG, ITERATION, *START_TIMED_OUT),
         *(*gpu.SIGNALS, *user_errors.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, WORKER_DIED),
     ),
 )
@@ -158,6 +168,8 @@ def vllm_engine_stalled(case: Case) -> Iterator[Finding]:
         yield _ended(case, dead)
     if hung := case.of(WATCHDOG.kind):
         yield _hung(case, hung)
+    if (slow := case.of(ITERATION.kind)) and not (timeouts or waiting):
+        yield _slow(case, slow)
     late = [e for e in case.of(START_TIMED_OUT[0].kind) if not evidence.goes_on(case, e)]
     if late and not (timeouts or waiting):
         yield _late(case, late)
@@ -189,6 +201,44 @@ def _hung(case: Case, events: Sequence[Event]) -> Finding:
         ),
         covers=tuple(events),
     )  # fmt: skip
+
+
+def _slow(case: Case, events: Sequence[Event]) -> Finding:
+    """A step of an engine of version 0 that did not end in time."""
+    first = events[0]
+    source = first.source
+    return Finding(
+        "A vLLM engine ended because a step did not end within its time limit: a worker is hung or too slow",
+        (Link(first, "the engine gives up on the step"),),
+        explains=tuple(program(e) for e in case.endings.values() if e.source is source),
+        caused_by=gpu.earlier(case, first),
+        subjects=(Subject("process", None, first["who"] or None, first.pid, first["ip"] or None),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Find the worker that is behind, while the engine waits",
+                (
+                    "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: compare the stacks",
+                    "nvidia-smi   # an idle GPU among busy ones belongs to that worker",
+                ),
+                doc=_DOC,
+                finds_cause=True,
+            ),
+            Remedy(
+                "If steps need more time (long prompts, slow links), raise the limit of 60 s",
+                ("export VLLM_ENGINE_ITERATION_TIMEOUT_S=300   # before the server starts",),
+                doc=_DOC,
+            ),
+        ),
+        covers=(
+            *events,
+            *(e for e in case.of("log.traceback", "log.error", "driver.exception") if e.source is source and _is_of_engine(e)),
+        ),
+    )  # fmt: skip
+
+
+def _is_of_engine(event: Event) -> bool:
+    return any(words in event.text for words in ("engine", "Engine", "TimeoutError"))
 
 
 def _late(case: Case, events: Sequence[Event]) -> Finding:
@@ -365,6 +415,15 @@ _EXIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a step of an engine of version 0 does not end, and the console ends within its traceback",
+        f"ERROR 11-21 02:36:52 async_llm_engine.py:532] {ITERATION.sample}\n"
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Engine background task failed\n"
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Traceback (most recent call last):\n"
+        'ERROR 11-21 02:36:52 async_llm_engine.py:52]   File "/venv/vllm/engine/async_llm_engine.py", line 503, in engine_step\n'
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52]     outputs = await self.engine.step_async()\n",
+        says=("a step did not end within its time limit",),
+    ),
     console(
         "the engine waits until its call times out",
         _WAIT * 4 + _TIMEOUT + _END + _TASK,

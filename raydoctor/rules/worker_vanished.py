@@ -75,8 +75,13 @@ _DEATH_TEXT = (
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly "
         "exits with a connection error code 2. End of file.",
     ),
+    Signal(
+        "worker.death_text", "Invalid return value: likely worker died or was killed while executing the task",
+        r"^Invalid return value: likely worker died or was killed while executing the task", DRIVER,
+        "Invalid return value: likely worker died or was killed while executing the task.",
+    ),
 )  # fmt: skip
-"""`str()` of WorkerCrashedError, and the last line of ActorDiedError's: what is left where a program logs one, or a paste begins."""
+"""`str()` of WorkerCrashedError, the last line of ActorDiedError's, and up to 0.6 that of RayGetError's: what is left where a program logs one, or a paste begins."""
 
 _ACTOR_DIED = "The actor died unexpectedly before finishing this task."
 _REASONS = ("The actor is dead because", "The actor died because", "never ran")
@@ -348,6 +353,12 @@ _SILENT = {
 }
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "Tune of Ray 0.6 logs that a trial's process died",
+        "RayGetError: Could not get objectid ObjectID(01000000f76b). It was created by remote function <unknown> which failed with:\n\n"
+        f"Remote function <unknown> failed with:\n\n{_DEATH_TEXT[2].sample}\n",
+        says=("A worker ended suddenly",),
+    ),
     Example(
         "a SIGKILL leaves only Ray's three guesses",
         {

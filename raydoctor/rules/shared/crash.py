@@ -101,6 +101,35 @@ CHECK = Signal(
     ("core-worker", "core-io", "core-driver", "worker-err", "worker-echo", *DRIVER),
     " Check failed: objects_valid ",
 )
+_FILES = (
+    *(
+        "core_worker",
+        "task_manager",
+        "reference_count",
+        "reference_counter",
+        "actor_manager",
+        "direct_actor_transport",
+    ),
+    *(
+        "task_receiver",
+        "normal_task_submitter",
+        "actor_task_submitter",
+        "plasma_store_provider",
+        "future_resolver",
+    ),
+    *("object_recovery_manager", "generator_waiter", "direct_task_transport", "lease_policy"),
+)
+CHECK_PLACES = tuple(
+    Signal(
+        "crash.check_place",
+        f"{name}.cc:",
+        rf"(?:^|[\s/]){name}\.cc:\d{{1,6}}:?\s*(?:$|Check failed: )",
+        DRIVER,
+        f"{name}.cc:983",
+    )
+    for name in _FILES
+)
+"""Places of checks in Ray's code of workers and drivers (`src/ray/core_worker`, 0.8 to 2.60): people copy them without the header."""
 NATIVE_STACK = Signal(
     "crash.native_stack",
     "*** StackTrace Information ***",
@@ -172,9 +201,16 @@ CRASH_SIGNALS = (
     Signal(
         "crash.native",
         "/_raylet.so(+0x",
-        r"^ {0,8}/\S{1,300}/ray/_raylet\.so\(\+0x[0-9a-f]+\) \[0x[0-9a-f]+\](?: (?P<symbol>\S.*))?",
+        r"^ {0,8}(?:\.{3})?/\S{1,300}/ray/_raylet\.so\(\+0x[0-9a-f]+\) \[0x[0-9a-f]+\](?: (?P<symbol>\S.*))?",
         ("worker-echo", *DRIVER),
         "/venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()",
+    ),
+    Signal(
+        "crash.native",
+        "ray::",
+        r"^ {0,8}ray::[\w.:<>-]{1,200}\((?:\w{1,200}\+0x[0-9a-f]{1,12})?\) \[0x[0-9a-f]{5,16}\](?: (?P<symbol>\S.*))?",
+        ("worker-echo", *DRIVER),
+        "ray::Trainer.step(PyObject_Vectorcall+0x51) [0x543141] PyObject_Vectorcall",
     ),
     Signal(
         "crash.paddle",
@@ -442,9 +478,17 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
 
 
 def _is_whole_or_first(case: Case, event: Event) -> bool:
-    """Whether a frame of `_raylet.so` may count: what is above a whole stack says more."""
-    frames = [e for e in case.of(event.kind) if e.source is event.source]
-    return event.kind != "crash.native" or frames[0].line == 1
+    """Whether a frame of a worker may count: what is above a whole stack says more."""
+    if event.kind != "crash.native":
+        return True
+    first = next(e.line for e in case.of(event.kind) if e.source is event.source)
+    heads = case.of(CHECK.kind, NATIVE_STACK.kind, "log.critical")
+    is_named = any(e.source is event.source and e.line < first for e in heads)
+    return first <= _FRAMES_ABOVE and not is_named
+
+
+_FRAMES_ABOVE = 4
+"""The first line of such a frame in a paste that begins within a stack: frames of the C library may be above it."""
 
 
 def _is_of_stop(event: Event, stops: Sequence[Event]) -> bool:
@@ -527,13 +571,30 @@ def fatal_ends(case: Case) -> list[Event]:
 
 
 def checks_of_processes(case: Case) -> set[int]:
-    """Identities of failed checks in excerpts right above the stack of a worker or driver."""
+    """Identities of failed checks in excerpts right above the stack of a worker or driver, or beside the place in its code."""
     stacks = {(e.source, e.line) for e in case.of(NATIVE_STACK.kind) if e["binary"] == "_raylet.so"}
+    places = {(e.source, e.line) for e in case.of("crash.check_place")}
     return {
         id(e)
         for e in case.of(CHECK.kind)
-        if e.source.is_excerpt and {(e.source, e.line + 1), (e.source, e.line + 2)} & stacks
+        if e.source.is_excerpt
+        and (
+            {(e.source, e.line + 1), (e.source, e.line + 2)} & stacks
+            or (
+                not e.level
+                and {(e.source, e.line), (e.source, e.line - 1)} & places
+                and not _goes_on(case, e)
+            )
+        )
     }
+
+
+_MESSAGE = 2
+"""Lines that a check's message may have below the expression."""
+
+
+def _goes_on(case: Case, check: Event) -> bool:
+    return any(o.line > check.line + _MESSAGE for o in case.outputs.get(check.source.path, ()))
 
 
 def of_lone_echoes(case: Case) -> Iterator[Crash]:

@@ -24,6 +24,8 @@ _RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<mes
 _USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
 _HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
 _RAYS_OWN = "ray.exceptions."
+_NO_WORDS = ("", "what:")
+"""First lines of messages that begin with a line break, also of those of C++."""
 RAY_TASK_ERROR = f"{_RAYS_OWN}RayTaskError"
 NO_FAILURES = ("KeyboardInterrupt", "SystemExit")
 """Exceptions by which a program is asked to end."""
@@ -190,7 +192,7 @@ def parse(text: str) -> Raised | None:
             begun = True
         elif found := _exception(line, begun, bool(frames)):
             message = found["message"]
-            if message == "":  # it begins with a line break
+            if message is not None and message.strip() in _NO_WORDS:
                 message = next((each for each in lines[number : number + 2] if each.strip()), "")
             raised = Raised(found["type"], (message or "").strip(), tuple(frames), raised)
             frames, begun = [], False

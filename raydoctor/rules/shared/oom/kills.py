@@ -19,8 +19,8 @@ from raydoctor.model.text import called
 from raydoctor.model.values import Event
 
 _HEAD = pattern(
-    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]{1,64})\)(?: where the (?:task|lease) "
-    r"\((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>\d{1,20}(?:\.\d{1,20})?)GB\) was running)? was "
+    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]{1,64})\)(?: where the (?:task|lease)"
+    r"(?: \((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>\d{1,20}(?:\.\d{1,20})?)GB\))? was running)? was "
     r"(?P<used>\d{1,20}(?:\.\d{1,20})?)GB(?: used)? / (?P<limit>\d{1,20}(?:\.\d{1,20})?)GB(?: limit)? \((?P<fraction>\d{1,20}(?:\.\d{1,20})?)\)"
     r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d{1,20}(?:\.\d{1,20})?))?",
     re.DOTALL,
@@ -81,6 +81,15 @@ OOM_KILL = (
     ),
     Signal(
         "oom.kill_printed",
+        "due to the node running low on memory.",
+        r"^A worker died or was killed [^\n]{0,900}? Worker exit detail: Task was killed due to the node running low on memory\.(?P<report>.*)",
+        DRIVER,
+        "A worker died or was killed while executing a task by an unexpected system error. Worker PID: 44 Worker exit type: SYSTEM_ERROR "
+        f"Worker exit detail: Task was killed due to the node running low on memory.\n\n{_BODY.replace(' used /', ' /').replace(' limit (', ' (')}",
+        extent="record",
+    ),
+    Signal(
+        "oom.kill_printed",
         "Ray killed this worker (ID: ",
         r"^(?P<report>Memory on the node \(IP: .*?, which exceeds the memory usage threshold of [\d.]{1,9}\. Ray killed this worker \(ID: .*)",
         DRIVER,
@@ -89,7 +98,7 @@ OOM_KILL = (
         extent="record",
     ),
 )
-"""The last one begins below the error's first line: an excerpt may have lost it."""
+"""The third as the driver of 2.1 logs it. The last one begins below the error's first line: an excerpt may have lost it."""
 OOM_SUMMARY = Signal(
     "oom.summary",
     "killed due to memory pressure (OOM)",
@@ -354,6 +363,10 @@ def episodes(found: list[OomReport]) -> Iterator[list[OomReport]]:
         yield episode
 
 
+_LOW = "killed due to the node running low on memory"
+"""In the details of an exit, up to 2.1 of type SYSTEM_ERROR."""
+
+
 def exits_of(case: Case, episode: list[OomReport], victims: list[MemoryUser]) -> list[WorkerExit]:
     """Recorded exits of the victims: by worker id, by pid, or as out-of-memory exits on that node at that time."""
     workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
@@ -367,7 +380,8 @@ def exits_of(case: Case, episode: list[OomReport], victims: list[MemoryUser]) ->
         )
         by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
         by_pid = exit_.pid in pids and here and in_time and not exit_.worker
-        if exit_.worker in workers or by_type or by_pid:
+        by_text = _LOW in exit_.detail and here and in_time
+        if exit_.worker in workers or by_type or by_pid or by_text:
             found.append(exit_)
     return found
 

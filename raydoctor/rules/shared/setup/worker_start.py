@@ -50,6 +50,15 @@ TRACEBACK = Signal(
     f"{_FIRST_FRAME}\n    import ray\nAttributeError: module 'queue' has no attribute 'LifoQueue'",
     extent="record",
 )
+SETUP_TRACEBACK = Signal(
+    TRACEBACK.kind,
+    "/workers/setup_worker.py",
+    r'^ +File "[^"\n]*/workers/setup_worker\.py", line \d+, in <module>\n(?P<what>.*)',
+    TRACEBACK.roles,
+    f"{_FIRST_FRAME.replace('default_', 'setup_')}\n    setup = import_attr(args.worker_setup_hook)\nModuleNotFoundError: No module named 'hook'",
+    extent="record",
+)
+"""The program that starts a worker in its runtime environment (1.3 to 2.60)."""
 SHELL_WORDS = (
     Signal(
         "worker.start_words",
@@ -121,7 +130,7 @@ REFUSED = Signal(
 )
 
 SIGNALS = (
-    UNREGISTERED, TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+    UNREGISTERED, TRACEBACK, SETUP_TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
 )  # fmt: skip
 
 
