@@ -52,6 +52,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
@@ -599,9 +600,8 @@ def _refused(case: Case) -> Iterator[Finding]:
         is_logged = event.level or event.kind == _RPC_ERROR.kind
         if is_logged and event.source not in reported and not evidence.goes_on(case, event):
             found.setdefault((event["host"], event["port"]), []).append(event)
-    for event in case.of(_UNAVAILABLE.kind):
-        if _is_of(case, event, _OLD_CLIENT) and not evidence.goes_on(case, event):
-            found.setdefault(("", ""), []).append(event)
+    for event in filter(partial(_is_end_of_old_client, case), case.of(_UNAVAILABLE.kind)):
+        found.setdefault(("", ""), []).append(event)
     # The last exception of a chain: the GCS may have answered, with a refusal.
     replied = {
         e.source
@@ -642,6 +642,10 @@ _GCS_CLIENT = (
 def _is_in_gcs_client(case: Case, event: Event) -> bool:
     """Whether Ray's client of the GCS raised an exception."""
     return _is_of(case, event, _GCS_CLIENT)
+
+
+def _is_end_of_old_client(case: Case, event: Event) -> bool:
+    return _is_of(case, event, _OLD_CLIENT) and not evidence.goes_on(case, event)
 
 
 def _is_of(case: Case, event: Event, frames: tuple[str, ...]) -> bool:

@@ -92,7 +92,7 @@ _OF_DRIVER = pattern(
 """What only drivers print, perhaps through vLLM's logger: other processes' output, and `ray.init`."""
 _MARKED = pattern(
     r"(?P<mark>(?:[-*+] )?`{1,2}(?=[^`\s])"
-    r"|(?:(?:[-*+>] ){1,3}[\"']?|[\"'])"
+    r"|(?:(?:[-*+>] |>(?! )){1,3}[\"']?|[\"'])"
     r"(?=[\w.]{1,80}(?:Error|Exception): |\([^()\n]{0,200}pid=\d|\(raylet[ ,)]|Traceback \())"
 )
 """A list item, code or quotation of Markdown in front of what a program printed."""
