@@ -102,7 +102,7 @@ _NO_OUTPUT = pattern(
     r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^File \"[^\"]{1,300}(?:\", line \d|$)"
     r"|^Stack \(most recent call|^<no Python frame>|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
     r"|\b0x[0-9a-f]{6}|^\d{1,3} {2,4}[\w<>~]{1,200}[:(]"
-    r"|(?i:error|exception|traceback|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
+    r"|(?i:error|exception|traceback|stack ?trac|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"
     r"|exit|shut|stop|segmentation|dumped|timed out|time ?out)"
 )
 """Lines that do not show a process at work: parts of a report, a shell's prompt, and what precedes an end."""

@@ -61,6 +61,7 @@ from raydoctor.rules.shared.connect import (
     OTHER_ADDRESS,
     STARTED_LOCAL,
     UNREGISTERED,
+    UNREGISTERED_CUT,
     connected_to,
 )
 from raydoctor.rules.shared.failures import ended_programs, program
@@ -137,6 +138,7 @@ _REASONS = (
     caused_by=("raylet",),
     looks_for=(
         UNREGISTERED,
+        UNREGISTERED_CUT,
         *NO_RAYLET,
         _NO_NODE,
         *_NOT_YET,
@@ -237,7 +239,11 @@ def _is_drivers(case: Case, event: Event) -> bool:
 
 def _is_excerpt_of(case: Case, event: Event) -> bool:
     """Whether a person pasted the record without its header: the driver ends with it."""
-    is_rays = ".cc:" in event.text or "Worker will terminate" in event.message
+    is_rays = (
+        ".cc:" in event.text
+        or "Worker will terminate" in event.message
+        or event.message.startswith(UNREGISTERED_CUT.find)
+    )
     return (
         is_rays
         and event.source.is_excerpt
@@ -419,6 +425,12 @@ _RAYLET = (
 _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a paste breaks the message into lines",
+        f"core_worker.cc:408: Failed to register worker \\\n{_W} to Raylet. \\\n{UNREGISTERED_CUT.sample}\n",
+        says=("could not register",),
+        severity="critical",
+    ),
     console(
         "the raylet that `ray.init()` started locally closes the connection",
         _STARTED + _FAILED,

@@ -34,10 +34,12 @@ import math
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.rule import QUIET_LOGS, Example, rule
+from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
+from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
 from raydoctor.cluster.pods import SIGNALS, Pods, is_head, quantity
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.text import plural, size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import kubernetes
@@ -49,12 +51,22 @@ _MORE = 1.5
 """The container was still growing when it was killed: its limit is a lower bound of what it needs."""
 
 
+_SAID = Signal(
+    "kube.said_oom",
+    "OOMKilled",
+    r"^\s{0,40}(?:- )?\"?[Rr]eason\"?: {1,20}\"?OOMKilled\"?,?\s*$",
+    DRIVER,
+    "reason: OOMKilled",
+)
+"""The state of a container that a query prints, without the pod around it."""
+
+
 @rule(
     tier="root",
     severity="error",
     rank=2,
     explains=("host",),
-    looks_for=(*SIGNALS, OFFERED),
+    looks_for=(*SIGNALS, OFFERED, _SAID),
 )
 def pod_oom_killed(case: Case) -> Iterator[Finding]:
     """One finding per group of pods: they share a limit."""
@@ -62,6 +74,27 @@ def pod_oom_killed(case: Case) -> Iterator[Finding]:
     ends = [event for event in pods.ends() if event["reason"] == "OOMKilled"]
     for group in evidence.grouped(ends, kubernetes.key).values():
         yield _finding(case, pods, group)
+    said = [e for e in case.of(_SAID.kind) if e.source.is_excerpt]
+    if said and not ends:
+        yield _of_state(said)
+
+
+def _of_state(said: list[Event]) -> Finding:
+    """A container of which a paste shows only how it ended."""
+    return Finding(
+        "A container was killed for lack of memory (OOMKilled)",
+        (Link(said[-1], "the state of the container, as Kubernetes records it"),),
+        explains=(Entity("host", "state"),),
+        count=len(said),
+        remedies=(
+            Remedy(
+                "Give the container more memory: a higher limit, and an equal request, so that Ray plans with what the pod has",
+                ("kubectl describe pod POD | grep -A3 -e Limits -e Requests",),
+                doc=kubernetes.CONFIG_DOC,
+            ),
+        ),
+        covers=tuple(said),
+    )
 
 
 def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
@@ -189,6 +222,15 @@ _DIES = (
 _GCS = "train-head/logs/gcs_server.out"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a query prints only the last state of a container",
+        'exitCode: 137\nfinishedAt: "2026-11-22T18:52:10Z"\nreason: OOMKilled\n',
+        says=("A container was killed for lack of memory",),
+    ),
+    console(
+        "a program writes about such ends",
+        "reason: OOMKilled is counted\nepoch 2\n",
+    ),
     Example(
         "a worker pod was killed and started again; nothing else is known",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", last=_OOM, restarts=1))},

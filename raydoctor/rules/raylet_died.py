@@ -65,6 +65,7 @@ from raydoctor.rules.shared.cluster import (
     GCS_LOST,
     MARKED_DEAD,
     MARKED_DEAD_OLD,
+    RAYLET_CLOSED,
     RAYLET_ERROR,
     TOLD_BY_OTHERS,
     TOO_MANY_FILES,
@@ -117,7 +118,7 @@ _RAYLET_LOG = Gap(
     daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_DRAINED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, RAYLET_TERMINATED_UNSENT, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, UNHANDLED, *CRASH_FRAMES, WORKER_FRAME, MARKED_DEAD, MARKED_DEAD_OLD, RAYLET_ERROR, *RAYLET_CLOSED, RAY_EXCEPTION,
         *CRASH_SIGNALS, CHECK, LOG_FRAME, OLD_FATAL, NATIVE_STACK, *NATIVE_FRAMES, *NODE_NOT_STARTED,
     ),
 )  # fmt: skip
@@ -492,6 +493,22 @@ _STACK = (
 _BINARY = "core/src/ray/raylet/raylet"
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"a process of an older Ray loses its raylet: {signal.sample}",
+            f"{head}{signal.sample}\n",
+            says=("The raylet of a node died",),
+        )
+        for signal, head in zip(
+            RAYLET_CLOSED,
+            (
+                '(pid=7) Traceback (most recent call last):\n(pid=7)   File "python/ray/_raylet.pyx", line 60, in ray._raylet.check_status\n(pid=7) ',
+                "(pid=20260) E0701 12:47:39.776859 20260 20405 core_worker.cc:693] ",
+                "F0207 11:16:26.652703 51019 direct_task_transport.cc:154] ",
+            ),
+            strict=True,
+        )
+    ),
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
         {

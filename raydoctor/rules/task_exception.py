@@ -1223,6 +1223,28 @@ _BY_REFERENCE = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"a call as {version} prints it",
+            f'ray.exceptions.RayTaskError{title} (pid=7, {place})\n  File "/app/etl.py", line 6, in step\n    raise ValueError(9)\nValueError: 9\n',
+            says=(says,),
+        )
+        for version, title, place, says in (
+            (
+                "Ray 0.7",
+                ": ray_Trainer:step()",
+                "host=ray-node",
+                "Trainer.step() raised ValueError: 9",
+            ),
+            (
+                "Ray 0.8",
+                "(ValueError): ray_Trainer:step()",
+                "ip=10.0.0.2",
+                "Trainer.step() raised ValueError: 9",
+            ),
+            ("an idle worker of Ray 0.7", ": ray_worker", "host=ray-node", "raised ValueError: 9"),
+        )
+    ),
     console(
         "a paste shows only Ray's warning about the class of the exception",
         f"(Runner pid=7) {_NOT_SUBCLASSED.sample}\n",

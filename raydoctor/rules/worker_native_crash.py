@@ -411,6 +411,11 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "a paste shows only the first line of Python's report",
+        "(pid=7) Fatal Python error: Bus error\n(pid=7) \n",
+        says=("crashed: SIGBUS",),
+    ),
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},

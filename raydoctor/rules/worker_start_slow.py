@@ -41,7 +41,7 @@ from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import restore
 from raydoctor.rules.shared.setup import worker_start
-from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, Starts
+from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, UNREGISTERED_OLD, Starts
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _STORM = 16
@@ -183,6 +183,11 @@ _LATE = "".join(
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the raylet of Ray 1.1 says nothing about the process",
+        f"[2026-11-21 07:48:29,824 I 285 285] worker_pool.cc:375: {UNREGISTERED_OLD.sample}\n",
+        says=("did not register with the raylet in time",),
+    ),
     Example(
         "none of six workers registers within the limit, here 6 s, and Ray gives up",
         {

@@ -149,6 +149,23 @@ def may_hold(text: str) -> bool:
     )
 
 
+_OLD_CALL = pattern(
+    r"(?P<before>^|\) |(?:^|[ .])RayTaskError(?:\(\w{1,100}\))?: )ray_(?P<of>[A-Za-z_]\w{0,200})"
+    r"(?::(?P<function>[\w.<>]{1,200})(?:\(\))?)? \((?=pid=\d{1,10}, (?:host|ip)=)"
+)
+"""A worker's title above the traceback of its task, up to 0.8: `ray_Trainer:step() (pid=7, ip=10.0.0.2)`."""
+
+
+def with_call(text: str) -> str:
+    """The line with such a title as Ray writes it since 1.0: `ray::Trainer.step() (pid=7, ip=10.0.0.2)`."""
+    found = _OLD_CALL.search(text) if "ray_" in text and " (pid=" in text else None
+    if found is None:
+        return text
+    names = [name for name in (found["of"], found["function"]) if name and name != "worker"]
+    called = f"{found['before']}ray::{'.'.join(names) or 'task'}() ("
+    return f"{text[: found.start()]}{called}{text[found.end() :]}"
+
+
 def completed(text: str) -> str:
     """The last line of a paste, with the name completed within which it ends, if only one begins so."""
     match = _CUT.match(text) if "ray.exceptions." in text else None

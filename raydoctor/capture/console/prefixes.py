@@ -71,6 +71,8 @@ _LOGGER = pattern(
     rf"{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]{{1,200}}:\d+\] ?"
     # torch's c10: `[E1023 12:00:00.123456789 ProcessGroupNCCL.cpp:629] text`, before 2.1 without the time.
     r"|\[([EWIF])(?:\d{3,4} \d\d:\d\d:\d\d\.\d+)? [\w./-]{1,200}:\d+\] ?"
+    # SkyPilot: `E 10-23 12:00:00 provisioner.py:740] text`.
+    r"|([DIWE]) \d\d-\d\d \d\d:\d\d:\d\d [\w./-]{1,200}\.py:\d+\](?: (?:⨯ )?|$)"
     # Python's default: `ERROR:root:text`.
     rf"|{_LEVEL}:[\w.-]{{1,200}}:(?!/)"
     # Ray's header after a person removed the time; `worker.py` also logs what raylets push.
@@ -181,6 +183,7 @@ def is_bare(text: str) -> bool:
             and (
                 text.startswith(_OPENINGS)
                 or text[3:4] == " "
+                or (text[1:2] == " " and text[4:5] == "-")
                 or (first in "EF" and text[1:5].isdigit())
             )
         )

@@ -4,10 +4,10 @@ The steps, in this order: remove the line ends of Windows and the entities of a 
 an unknown prefix of nearly all lines, terminal codes and control characters, extract texts from JSON and
 split joined lines, remove marks around a block of text, the known prefix of nearly all lines and a label
 that a paste cuts off, remove quoted reports of this program, join wrapped and broken lines, reverse a
-newest-first order, remove indentation, restore that of tracebacks, join what rich broke below a box, restore
-the lost beginning of a traceback or of a message of Ray, remove links and the prefixes of single lines,
-convert drawn tracebacks to Python's form, and rewrite exceptions that a program printed in the form that
-rules match.
+newest-first order, remove indentation, restore that of tracebacks, name calls as Ray does since 1.0, join
+what rich broke below a box, restore the lost beginning of a traceback or of a message of Ray, remove links
+and the prefixes of single lines, convert drawn tracebacks to Python's form, and rewrite exceptions that a
+program printed in the form that rules match.
 All other text remains unchanged.
 """
 
@@ -60,6 +60,7 @@ class Rewriter:
         lines = shape.without_reports(lines)
         lines = shape.oldest_first(shape.rejoined(shape.unwrapped(lines)))
         lines = shape.reindented(shape.dedented(lines))
+        lines = [(number, exceptions.with_call(text)) for number, text in lines]
         lines = tracebacks.unfolded(lines)
         if first == 1 and self._is_alone:
             lines = beheaded.with_beginning(tracebacks.with_beginning(lines))

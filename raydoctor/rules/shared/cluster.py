@@ -123,6 +123,23 @@ RAYLET_ERROR = Signal(
     "ray.exceptions.RayletError: The Raylet died with this message: [RayletClient] Raylet connection closed.",
 )  # fmt: skip
 """What workers and drivers of 0.7 and 0.8 raise."""
+RAYLET_CLOSED = tuple(
+    Signal(RAYLET_ERROR.kind, find, words, ("worker-echo", *DRIVER), sample)
+    for find, words, sample in (
+        (
+            "Exception: [RayletClient] Raylet connection closed.", r"^Exception: (?P<what>\[RayletClient\] Raylet connection closed\.)",
+            "Exception: [RayletClient] Raylet connection closed.",
+        ),
+        (
+            "Raylet failed. Shutting down.", r"^(?P<what>Raylet failed\. Shutting down\.)", "Raylet failed. Shutting down.",
+        ),
+        (
+            "Lost connection with local raylet. Error: ", r"^(?P<what>Lost connection with local raylet\. Error: [^\n]{0,300})",
+            "Lost connection with local raylet. Error: IOError: 14: Socket closed",
+        ),
+    )
+)  # fmt: skip
+"""Up to 0.7, in 1.0 to 1.4 (`core_worker.cc`), and in 0.8 (`direct_task_transport.cc`)."""
 REDIS_FAILED = tuple(
     Signal("gcs.redis_failed", text, rf"^{text}", GCS, f"{text} 10.0.0.9:6379.", symptom=True)
     for text in ("Redis connection failed", "Could not establish connection to Redis")

@@ -44,6 +44,12 @@ UNREGISTERED = Signal(
     f"Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. Failed to read data "
     f"from the socket: End of file worker_id=01000000{'f' * 48}", extent="record", symptom=True,
 )  # fmt: skip
+UNREGISTERED_CUT = Signal(
+    UNREGISTERED.kind, "IOError: [RayletClient] Unable to register worker with r",
+    r"^IOError: (?P<why>\[RayletClient\] Unable to register worker with r[^\n]{0,500})", DRIVER,
+    "IOError: [RayletClient] Unable to register worker with raylet. No such file or directory",
+)  # fmt: skip
+"""The end of the message, in a paste that breaks it into lines."""
 NO_RAYLET = (
     Signal(
         UNREGISTERED.kind, "Failed to get the system config from raylet because it is dead.",

@@ -602,7 +602,7 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
     echoed = [
         e
         for e in case.of(*_ECHOED)
-        if e["who"]
+        if (e["who"] or e.text.startswith("(pid="))
         and e.pid is not None
         and case.exit_of_process(e.pid, ip=e["ip"]) is None
         and _is_whole_or_first(case, e)
@@ -697,6 +697,9 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
         # Only the handler of signals logs frames at this level.
         and (e.kind != "crash.frames" or e.level == "E")
     ]
+    fatal = [e for e in events if e.kind == "crash.python" and e["what"].strip() in _SIGNAL_OF]
+    # Up to 1.2 an echo has no name: no actor prints it that reads such reports.
+    found = found or [e for e in fatal if e.source.is_excerpt and e.text.startswith("(pid=")]
     words = [e for e in events if e.kind == "crash.words" and e.source.is_excerpt]
     aborts = [e for e in words if _ABORTS.match(e["words"])]
     if not found and not aborts:
@@ -704,7 +707,7 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     stack = [e["symbol"].strip() for e in found if e["symbol"]]
     is_abort = bool(aborts) or any(name.startswith("abort") for name in stack)
     modules, count = _modules(found[0]) if found else ((), 0)
-    what = found[0]["what"] if found else ""
+    what = found[0]["what"].strip() if found else ""
     signal = (
         what
         if what.startswith("SIG")

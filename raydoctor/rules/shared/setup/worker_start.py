@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
@@ -42,6 +42,15 @@ UNREGISTERED = Signal(
     fold=("state",),
 )
 """A person may replace the pid, or break the line."""
+UNREGISTERED_OLD = Signal(
+    UNREGISTERED.kind,
+    " have not registered to raylet within timeout",
+    r"^Some workers of the worker process\((?P<worker_pid>\d+)\) have not registered to raylet within timeout",
+    (*UNREGISTERED.roles, *DRIVER),
+    "Some workers of the worker process(450) have not registered to raylet within timeout.",
+    symptom=True,
+)
+"""Up to 1.2, without a word about the process: it may be dead or alive."""
 TRACEBACK = Signal(
     "worker.start_traceback",
     "/workers/default_worker.py",
@@ -130,7 +139,7 @@ REFUSED = Signal(
 )
 
 SIGNALS = (
-    UNREGISTERED, TRACEBACK, SETUP_TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+    UNREGISTERED, UNREGISTERED_OLD, TRACEBACK, SETUP_TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
 )  # fmt: skip
 
 
@@ -175,9 +184,9 @@ def starts(case: Case, state: str) -> list[Starts]:
     for event in records:
         if case.torn_down(event):
             continue
-        kinds[event["state"]] += event.count
+        kinds[_state(event)] += event.count
         echo = event.source.role not in RAYLET and event["worker_pid"] in logged
-        if event["state"] == state and not echo:
+        if _state(event) == state and not echo:
             node = case.node_of(event.source)
             ip = case.ledger.node_ips.get(node) or event["ip"]
             found.setdefault(node, Starts(node, ip)).events.append(event)
@@ -192,6 +201,11 @@ def starts(case: Case, state: str) -> list[Starts]:
         first = next(iter(found.values()), None) or found.setdefault("", Starts("", ""))
         first.given_up = given_up
     return list(found.values())
+
+
+def _state(event: Event) -> str:
+    """`dead` or `still alive`; without a word about it the raylet did not find the process dead."""
+    return event["state"] or "still alive"
 
 
 def _only_printed(case: Case) -> list[Starts]:
@@ -217,7 +231,7 @@ _RUNS = "main_loop()"
 
 def echoes(case: Case, state: str) -> list[Event]:
     """Every record of this kind, including drivers' echoes, to be covered."""
-    return [e for e in case.of("worker.unregistered") if e["state"] == state]
+    return [e for e in case.of("worker.unregistered") if _state(e) == state]
 
 
 def _timeout(case: Case, events: Iterable[Event]) -> float:
