@@ -49,7 +49,7 @@ SHAPES: Mapping[str, tuple[str, str]] = {
     ),
     "doppler": ("dp.", r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}"),
     "age_key": ("AGE-", r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}"),
-    "terraform": (".atlasv1.", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}"),
+    "terraform": (".atlasv1.", r"[A-Za-z0-9]{0,14}\.atlasv1\.[\w-]{40,}"),
     "newrelic": ("NRAK- NRRA- NRII- NRJS-", r"NR(?:AK|RA|II|JS)-[A-Za-z0-9-]{20,}"),
     "nvidia": ("nvapi-", r"nvapi-[\w-]{20,}"),
     "groq": ("gsk_", r"gsk_[A-Za-z0-9]{20,}"),

@@ -103,7 +103,7 @@ def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[Wrapped
     firsts.update(
         number
         for number, rest in enumerate(texts, -1)
-        if rest[:1] not in _BEGINS
+        if (rest[:1] not in _BEGINS or (rest[:1] == b" " and waits(texts[number])))
         and number >= 0
         and lines.is_wide(number)
         and not _BEGINS_RECORD.match(rest)
