@@ -132,6 +132,23 @@ def spans(line: bytes, state: State) -> Iterator[Span]:
         yield span.moved(begin)
 
 
+def note(line: bytes, state: State) -> None:
+    """Update the context by a line whose own secrets do not matter, as it is replaced."""
+    body = line[_body(line) :]
+    if state.mode and (stripped := body.strip()):
+        _end_block(body, stripped, state)
+    if state.named:
+        for _ in _next_value(body, state):
+            pass
+    state.machine = max(0, state.machine - 1)
+    state.objects = max(0, state.objects - 1)
+    if state.mapping or b"{" in body:
+        for _ in _mappings(body, state):
+            pass
+    if not state.mode:
+        _begin(body, state)
+
+
 def _body_spans(body: bytes, state: State) -> Iterator[Span]:
     if state.mode:
         yield from _inner_spans(body, state)
@@ -188,12 +205,7 @@ def _mode(name: str, is_scalar: bool, in_secret: bool) -> tuple[str, str]:
 def _inner_spans(body: bytes, state: State) -> Iterator[Span]:
     """Secrets of this line in a block that an earlier line began; a less indented line ends the block."""
     stripped = body.strip()
-    if not stripped:
-        return
-    column = len(body.expandtabs()) - len(body.expandtabs().lstrip())
-    is_item = stripped.startswith(b"- ") and column >= state.column
-    if column <= state.column and not (is_item and state.mode in ("items", "list")):
-        state.mode = ""
+    if not stripped or _end_block(body, stripped, state):
         return
     shape = {"scalar": _WHOLE, "items": _ITEM, "list": _ITEM}.get(state.mode, _ENTRY)
     text = body.rstrip()
@@ -202,6 +214,16 @@ def _inner_spans(body: bytes, state: State) -> Iterator[Span]:
         match = _WHOLE.match(text) if b" " not in stripped else _ENTRY.match(text)
     if match and not PLACEHOLDER.match(match["s"]) and _is_inner(match["s"], state.mode):
         yield Span(*match.span("s"), state.kind)
+
+
+def _end_block(body: bytes, stripped: bytes, state: State) -> bool:
+    """Whether this line is not in the block that an earlier line began, which it then ends."""
+    column = len(body[: len(body) - len(body.lstrip())].expandtabs())
+    is_item = stripped.startswith(b"- ") and column >= state.column
+    if column <= state.column and not (is_item and state.mode in ("items", "list")):
+        state.mode = ""
+        return True
+    return False
 
 
 def _is_inner(value: bytes, mode: str) -> bool:

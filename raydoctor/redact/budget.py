@@ -13,7 +13,7 @@ from __future__ import annotations
 _PER_BYTE = 0.5
 """Microseconds of a processor."""
 _ADVANCE, _RESERVE = 200_000.0, 2_000.0
-_TEXT, _ELEMENT, _BYTE, _MARK, _WORD = 45.0, 12.0, 0.12, 0.2, 6.0
+_TEXT, _ELEMENT, _BYTE, _MARK, _WORD = 55.0, 12.0, 0.12, 0.2, 6.0
 """Microseconds for a text, and for each of its NULs, its bytes, its quotes and escapes, and its words."""
 _MARKS = b"\\%&'\"\x1b@$"
 _WORDS = (

@@ -7,7 +7,6 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
@@ -50,13 +49,7 @@ def block_spans(
         line = block[at:end]
         if at and line.lstrip().startswith(b"password "):
             blocks.note_machine(block[block.rfind(b"\n", 0, at - 1) + 1 : at - 1], state)
-        key = (line, True) if at in shaped else (_template(line), False)
-        own = None if state else judged.get(key)
-        if own is None:
-            depends = bool(state)
-            own = line_spans(line, state, at in shaped, depth)
-            if not (depends or state or state.budget.is_spent):  # an equal line has equal spans
-                judged[key] = own
+        own = _own_spans(line, state, at in shaped, depth, judged)
         if found and own and own[0].kind == found[-1].kind == UNREAD and found[-1].end >= at - 2:
             found[-1] = found[-1]._replace(
                 end=at + own[0].end
@@ -72,6 +65,25 @@ def block_spans(
     for group in groups:
         joined += _wrapped_spans(block, group, depth, state.budget)
     return joined + found
+
+
+def _own_spans(
+    line: bytes,
+    state: State,
+    shaped: bool,
+    depth: int,
+    judged: dict[tuple[bytes, bool], list[Span]],
+) -> list[Span]:
+    """The spans of a line; `judged` has those of earlier lines without context."""
+    if state:
+        return line_spans(line, state, shaped, depth)
+    key = (line, True) if shaped else (_template(line), False)
+    own = judged.get(key)
+    if own is None:
+        own = line_spans(line, state, shaped, depth)
+        if not (state or state.budget.is_spent):
+            judged[key] = own
+    return own
 
 
 _DIGITS = bytes.maketrans(b"0123456789", b"5" * 10)
@@ -199,9 +211,10 @@ def _note_context(line: bytes, state: State) -> None:
     """Update the context by a line that is replaced: the values of a block that it begins have no words."""
     seen = decode.seen(line)
     text = seen.data if seen else line
-    for part in dict.fromkeys((text.partition(b"\0")[0], text.rpartition(b"\0")[2])):
-        for _ in chain(_key_spans(part, state), blocks.spans(part, state)):
-            pass
+    parts = (text.partition(b"\0")[0], text.rpartition(b"\0")[2]) if b"\0" in text else (text,)
+    for part in parts:
+        _key_spans(part, state)
+        blocks.note(part, state)
 
 
 def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
