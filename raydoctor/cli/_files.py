@@ -7,8 +7,11 @@ import re
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from raydoctor.capture import outputs, owners
+from raydoctor.capture.temporary import done_if_ended
 from raydoctor.model.errors import RaydoctorError
 
 _OTHER_FILE = "Choose another file with -o."
@@ -42,12 +45,23 @@ _KEPT = 10
 _PAGE = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\w+\.html")
 
 
-def new_page() -> str:
+@contextmanager
+def new_page() -> Iterator[str]:
     """A new file `raydoctor/reports/TIME.html` in the user's state folder, which only that user can read.
 
-    It outlives this process, because the browser reads it later; the last ten are kept. Raises RaydoctorError
-    if it cannot be created.
+    It outlives this process, because the browser reads it later; the last ten are kept. A page that the block
+    leaves empty is removed, and then no older one is. Raises RaydoctorError if it cannot be created.
     """
+    path = _created_page()
+    with done_if_ended(lambda: _settle(path)):
+        try:
+            yield path
+        finally:
+            _settle(path)
+
+
+def _created_page() -> str:
+    """An empty page. Raises RaydoctorError."""
     import time
 
     folder = os.path.join(owners.state_folder(), "reports")
@@ -56,8 +70,6 @@ def new_page() -> str:
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             _require_own(os.path.dirname(folder), folder)
-            for name in sorted(filter(_PAGE.fullmatch, os.listdir(folder)))[: 1 - _KEPT]:
-                os.unlink(os.path.join(folder, name))
             handle, path = tempfile.mkstemp(".html", prefix, folder)
         except OSError:  # the home folder is read-only, or another user's
             folder = tempfile.mkdtemp(prefix="raydoctor-report-")
@@ -69,6 +81,18 @@ def new_page() -> str:
         ) from None
     os.close(handle)
     return path
+
+
+def _settle(path: str) -> None:
+    """Remove a page that was not written, or else the oldest pages in its folder."""
+    folder = os.path.dirname(path)
+    with suppress(OSError):
+        if os.path.getsize(path):
+            for name in sorted(filter(_PAGE.fullmatch, os.listdir(folder)))[:-_KEPT]:
+                os.unlink(os.path.join(folder, name))
+            return
+        os.unlink(path)
+        os.rmdir(folder)  # fails if it has other pages
 
 
 def _require_own(*folders: str) -> None:

@@ -173,7 +173,7 @@ def _prepare_browser(rest: dict[str, Any]) -> None:
     from raydoctor.cli._files import new_page
 
     rest["form"] = "html"
-    rest["output"] = rest["output"] or new_page()
+    rest["output"] = rest["output"] or click.get_current_context().with_resource(new_page())
 
 
 def _reaching(report: Report, address: str | None) -> Report:

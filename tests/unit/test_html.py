@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import re
+import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -662,9 +663,11 @@ def test_open_removes_only_its_own_pages(tmp_path: Path, monkeypatch: pytest.Mon
     folder.mkdir(parents=True)
     for n in range(12):
         (folder / f"{n}.html").touch()
-    pages = [_files.new_page() for _ in range(12)]
+    for _ in range(12):
+        with _files.new_page() as page:
+            Path(page).write_text("x")
     assert len(list(folder.iterdir())) == 12 + 10
-    assert Path(pages[-1]).parent == folder
+    assert Path(page).parent == folder
 
 
 def test_open_follows_no_link_in_its_folder(
@@ -679,10 +682,35 @@ def test_open_follows_no_link_in_its_folder(
         (mine / f"2026-01-01T00-00-00-{n}.html").touch()
     (tmp_path / "raydoctor").mkdir()
     (tmp_path / "raydoctor" / "reports").symlink_to(mine)
-    page = Path(_files.new_page())
+    with _files.new_page() as path:
+        page = Path(path)
+        assert page.parent.name.startswith("raydoctor-report-")
+        assert page.parent.stat().st_mode & 0o077 == 0
+    assert not page.parent.exists()
     assert len(list(mine.iterdir())) == 12
-    assert page.parent.name.startswith("raydoctor-report-")
-    assert page.parent.stat().st_mode & 0o077 == 0
+
+
+def test_open_leaves_nothing_where_the_report_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk: the file can be created, and its content cannot be written."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    log = tmp_path / "driver.log"
+    log.write_text("ray.exceptions.OutOfMemoryError: x\n")
+    pages = tmp_path / "state" / "raydoctor" / "reports"
+    pages.mkdir(parents=True)
+    for n in range(10):
+        (pages / f"2026-01-01T00-00-00-{n}.html").write_text("a report")
+    before = sorted(pages.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (999, hard))
+    try:
+        code = execute(["diagnose", str(log), "--open"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert "cannot write" in capsys.readouterr().err
+    assert sorted(pages.iterdir()) == before
 
 
 def test_open_starts_the_browser_with_the_file(
