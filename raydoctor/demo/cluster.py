@@ -2,7 +2,10 @@
 
 Nothing of it is reachable from outside (loopback, a token), nothing of the user's Ray is touched
 (`RAY_*` of the environment are dropped, a new local cluster is forced), and only processes that are
-known to be its own are ended: descendants of the driver, or those that inherited its marker.
+known to be its own are ended: descendants of the driver, or this user's that inherited its marker.
+
+The programs start no dashboard, with port 0: Ray's agent sends events, with the token, to the dashboard's
+port, where another user could listen. On port 0, none can.
 """
 
 from __future__ import annotations
@@ -177,10 +180,14 @@ def _remember(run: DemoRun, driver: int) -> None:
 
 
 def _remember_marked(run: DemoRun) -> None:
-    """Note processes whose environment says that they were started for this folder."""
+    """Note this user's processes whose environment says that they were started for this folder.
+
+    Any user can see the folder's name, and give it to a process.
+    """
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            if process.environ().get(_MARKER) == str(run.folder):
+            is_own = process.uids().real == os.getuid()
+            if is_own and process.environ().get(_MARKER) == str(run.folder):
                 _note(run, process)
 
 

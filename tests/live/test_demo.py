@@ -21,6 +21,8 @@ from raydoctor.cli import demo as command
 from raydoctor.demo import cluster, machine, scenarios
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.rules import names
+from tests.helpers import hostile
+from tests.helpers.hostile import MALLORY
 from tests.helpers.real_ray import RETRIES, has_started
 from tests.helpers.waiting import PATIENCE, Program
 
@@ -192,6 +194,18 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.geteuid() != 0,
+    reason="plays several users: Linux, as root",
+)
+def test_a_process_that_another_user_marks_is_not_ended() -> None:
+    """The folder's name, which the mark contains, is visible to all."""
+    with hostile.ground() as ground:
+        with cluster.throw_away() as run:
+            planted = ground.run(MALLORY, ground.program("raylet"), [], run.environment)
+        assert alive(planted)
+
+
 def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with cluster.throw_away() as run:
         cluster.supervise(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
@@ -280,10 +294,22 @@ def begin(name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.fixture(scope="module")
+def other_user() -> Iterator[hostile.Listener | None]:
+    """Another user's process at the port of Ray's dashboard, where the machine lets a test have one."""
+    with hostile.ground() as ground:
+        try:
+            yield ground.listener(MALLORY if os.geteuid() == 0 else 0, port=8265)
+        except AssertionError:  # a Ray of this machine has the port
+            yield None
+
+
 @pytest.mark.ray
 @pytest.mark.skipif(find_spec("ray") is None, reason="breaks a real Ray")
 @pytest.mark.parametrize("name", [s.name for s in scenarios.SCENARIOS])
-def test_a_real_failure_is_found(name: str, begun: dict[str, subprocess.Popen[str]]) -> None:
+def test_a_real_failure_is_found(
+    name: str, other_user: hostile.Listener | None, begun: dict[str, subprocess.Popen[str]]
+) -> None:
     for each in (name, BESIDE.get(name, name)):
         if each not in begun:
             begun[each] = begin(each)
@@ -299,3 +325,5 @@ def test_a_real_failure_is_found(name: str, begun: dict[str, subprocess.Popen[st
     assert not Path(folder).exists()
     commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
     assert not [command for command in commands if folder in command]
+    # Ray's agent sends events, with the cluster's token, to a dashboard that was not started.
+    assert other_user is None or other_user.received == b""

@@ -26,7 +26,9 @@ def decode(frame: int) -> float:
 
 def main() -> None:
     """Decode ten frames."""
-    ray.init(num_cpus=2, object_store_memory=100 * 1024**2, include_dashboard=False)
+    ray.init(
+        num_cpus=2, object_store_memory=100 * 1024**2, include_dashboard=False, dashboard_port=0
+    )
     for frame in range(10):
         print(f"frame {frame}: brightness {ray.get(decode.remote(frame)):.1f}")
 

@@ -24,7 +24,9 @@ class Preprocessor:
 
 def main() -> None:
     """Prepare tables, close the preprocessor, then use the tables."""
-    ray.init(num_cpus=2, object_store_memory=200 * 1024**2, include_dashboard=False)
+    ray.init(
+        num_cpus=2, object_store_memory=200 * 1024**2, include_dashboard=False, dashboard_port=0
+    )
     preprocessor = Preprocessor.remote()
     tables = ray.get(preprocessor.prepare.remote(12))
     print(f"{len(tables)} tables prepared, first has {len(ray.get(tables[0]))} bytes")

@@ -21,7 +21,9 @@ def evaluate(result: int) -> float:
 
 def main() -> None:
     """Simulate on every CPU, then evaluate."""
-    ray.init(num_cpus=2, object_store_memory=100 * 1024**2, include_dashboard=False)
+    ray.init(
+        num_cpus=2, object_store_memory=100 * 1024**2, include_dashboard=False, dashboard_port=0
+    )
     simulators = [Simulator.remote() for _ in range(2)]
     results = ray.get([simulator.run.remote(3) for simulator in simulators])
     print("simulated", results)

@@ -27,7 +27,9 @@ def train(shard: int) -> float:
 
 def main() -> None:
     """Train on every shard and report the losses."""
-    ray.init(num_cpus=3, object_store_memory=100 * 1024**2, include_dashboard=False)
+    ray.init(
+        num_cpus=3, object_store_memory=100 * 1024**2, include_dashboard=False, dashboard_port=0
+    )
     print("training on 3 shards")
     losses = ray.get([train.remote(shard) for shard in range(3)])
     print("losses", losses)
