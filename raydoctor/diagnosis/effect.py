@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -26,6 +27,8 @@ _ABOUT_ENDS = ("job-failed", "driver-vanished", "several-jobs")
 """Rules whose headline itself says how the program ended, or that nothing failed."""
 _OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _WORD = pattern(r"[^\W\d_]{2}")
+_MOST = 20
+"""Records of an incident that are compared with the program's later output: it may have very many."""
 _QUOTED = 60
 """Letters of a last line that are quoted."""
 _DRIVER = "The driver"
@@ -80,8 +83,8 @@ class Effects:
             return Effect(f"{self._program(end.source)} {ended}", ended_driver=True)
         if severity in ("critical", "error") and (known := self._lost_gcs(events) or self._alive()):
             return Effect(known)
-        said = (self._survived(e) for e in events if e.source in self.endings)
-        found = next(filter(None, said), "")
+        printed = islice((e for e in events if e.source in self.endings), _MOST)
+        found = next(filter(None, map(self._survived, printed)), "")
         return Effect(found or (self._open() if severity in ("critical", "error") else ""))
 
     def _survived(self, event: Event) -> str:

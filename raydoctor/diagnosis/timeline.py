@@ -16,7 +16,7 @@ from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
 from raydoctor.diagnosis import daemon_ends
 from raydoctor.model import ids
-from raydoctor.model.text import join_names, one_line, plural, short_id, size
+from raydoctor.model.text import duration, join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import (
     Lane,
     MarkKind,
@@ -27,7 +27,13 @@ from raydoctor.model.timeline import (
 )
 from raydoctor.model.values import CONSOLES, Diagnosis, Event
 from raydoctor.rules.shared import jobs, kernel, store
-from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_LOST, gcs_lived_on, node_of_death
+from raydoctor.rules.shared.cluster import (
+    AGENT_FAILED,
+    GCS_LOST,
+    gcs_lived_on,
+    gcs_silence,
+    node_of_death,
+)
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
@@ -455,9 +461,11 @@ def _mark_gcs(draft: _Draft) -> None:
     if alive is None or alive.at is None:
         return
     first = lost[0].at or 0.0
-    begin = first - float(lost[0]["seconds"] or 0)
-    text = f"The GCS does not answer for at least {first - begin:.0f} s"
-    draft.marks.append(TimelineMark(CLUSTER, "silent", text, begin, first))
+    waited = float(lost[0]["seconds"] or 0)
+    text, period = f"does not answer for at least {waited:.0f} s", (first - waited, first)
+    if silent := gcs_silence(draft.case, lost, alive):
+        text, period = f"does not write its log for {duration(silent[1] - silent[0])}", silent
+    draft.marks.append(TimelineMark(CLUSTER, "silent", f"The GCS {text}", *period))
     ended = {draft.case.node_of(e.source) for e in lost}
     late = [
         number

@@ -22,8 +22,18 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import short_id
 from raydoctor.model.timeline import OwnRecords
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read import coverage, dumps, ending, foreign, live, slurm, stacks, structured
+from raydoctor.read import (
+    coverage,
+    dumps,
+    ending,
+    foreign,
+    live,
+    slurm,
+    stacks,
+    structured,
+)
 from raydoctor.read.clock import NodeClocks, as_utc, instant
+from raydoctor.read.detail import silence
 from raydoctor.read.index import DRIVERS
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -88,6 +98,7 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     others = _readings(files, own.gaps, signals)
     events = own.events + [event for other in others for event in other.events]
     events += in_order(dumps.read(files, events, own.clock, own.gaps))
+    events += silence.read(files, events, own.clock)
     own_records: dict[str, OwnRecords] = {}
     if with_usage:
         from raydoctor.read.detail import spans, usage

@@ -406,8 +406,10 @@ def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
     since = (lost[0].at or 0) - waited
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
     where = f"{'nodes' if len(nodes) > 1 else 'node'} {names}" if nodes else "a driver"
+    silent = cluster.gcs_silence(case, lost, alive)
+    log = f" and wrote no log for {duration(silent[1] - silent[0])}" if silent else ""
     return Finding(
-        f"The GCS kept running but did not answer {where} within the limit of {waited} s: {_why(case, stalled)}",
+        f"The GCS kept running but did not answer {where} within the limit of {waited} s{log}: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),

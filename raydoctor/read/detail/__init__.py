@@ -1,1 +1,1 @@
-"""What only a page for a browser shows: memory over time, and the lines around a record."""
+"""What the search for signals leaves out: memory over time, the lines around a record, silence in a log."""

@@ -386,7 +386,15 @@ def _remedy(remedy: Remedy) -> Markup:
     link = None
     if remedy.doc.startswith("https://"):
         link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
-    return el("li", "", el("b", "", remedy.title), " ", risk, *steps, note, link)
+    title, reason = _split(remedy.title)
+    return el("li", "", el("b", "", title), reason, " ", risk, *steps, note, link)
+
+
+def _split(title: str) -> tuple[str, str]:
+    """The advice of a title, and behind its first colon the reason, with the numbers."""
+    advice, colon, reason = title.partition(": ")
+    is_whole = advice.count("(") == advice.count(")") and advice.count("'") % 2 == 0
+    return (advice, f"{colon}{reason}") if colon and is_whole else (title, "")
 
 
 def _named(words: Sequence[str]) -> Iterator[Child]:

@@ -471,6 +471,23 @@ def gcs_lived_on(case: Case, lost: list[Event]) -> Event | None:
     return None
 
 
+def gcs_silence(case: Case, lost: list[Event], alive: Event) -> tuple[float, float] | None:
+    """From when to when the log of a GCS is silent that even its own node lost; None if for less than their limit.
+
+    `alive` is its later record: a capture may have the logs of several clusters.
+
+    An idle GCS dumps its state once a minute, so that beside a broken network its silence means nothing.
+    """
+    waited = float(lost[0]["seconds"] or 0) if lost else 0.0
+    nodes = {case.node_of(event.source) for event in lost} - {""}
+    if any(is_drivers(case, node) for node in nodes):
+        for event in case.of("gcs.silence"):
+            begin, until = event.at or 0.0, float(event["until"])
+            if event.source.node == alive.source.node and until - begin >= waited:
+                return begin, until
+    return None
+
+
 def gcs_killed_before_stop(case: Case) -> Event | None:
     """The broken connection that proves that the GCS was dead when its own node was stopped.
 
