@@ -72,9 +72,11 @@ class Effects:
 
         `is_alone`: no other incident can have ended the program.
         """
-        if rule in _ABOUT_ENDS or severity == "info":
+        if severity == "info":
             return Effect()
         end = self.ended_by(events)
+        if rule in _ABOUT_ENDS:
+            return Effect(ended_driver=end is not None)
         if end is None and is_alone and len(self.endings) == 1:
             (only,) = self.endings.values()
             end = only if only["ended_by"] == "traceback" else None

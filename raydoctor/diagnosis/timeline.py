@@ -55,6 +55,8 @@ _EXPECTED_DEATHS = (
     "AUTOSCALER_DRAIN_PREEMPTED",
 )
 """Reasons of `node.dead` for an end that was requested; `common.proto`, Ray 2.9 to 2.60."""
+_IO_LOGS = ("io-worker", "core-io")
+"""Roles of the logs of the processes that spill and restore objects for Ray."""
 _REQUESTED_ENDS = ("raylet.sigterm", "gcs.sigterm", "node.dead")
 """Ends that are a failure if a diagnosis of an error cites them."""
 
@@ -103,8 +105,9 @@ def timeline(
     draft = _Draft(case, Pods(case))
     stop = case.ledger.stops.get("gcs")
     draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)", end=stop)
+    diagnoses = list(diagnoses)
     _add_nodes(draft)
-    _add_processes(draft)
+    _add_processes(draft, _subjects(case, diagnoses))
     _mark_kills(draft)
     _mark_exits(draft)
     _mark_simple(draft)
@@ -112,14 +115,12 @@ def timeline(
     _mark_silences(draft)
     _mark_gcs(draft)
     _mark_restarts(draft)
-    diagnoses = list(diagnoses)
     _mark_daemon_ends(draft, diagnoses)
     _bound_processes(draft, own_records or {})
     for diagnosis in diagnoses:
         _mark_evidence(draft, diagnosis)
     _word_exits(draft, diagnoses)
     _mark_failed_driver(draft, diagnoses)
-    _mark_subjects(draft, diagnoses)
     kept = [_of_the_living(draft, m) for n, m in enumerate(draft.marks) if n not in draft.absorbed]
     marks = tuple(
         mark
@@ -167,8 +168,9 @@ def _add_nodes(draft: _Draft) -> None:
         )
 
 
-def _add_processes(draft: _Draft) -> None:
+def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
     case, ledger = draft.case, draft.case.ledger
+    of_io = {e.value for s in case.sources if s.role in _IO_LOGS for e in s.entities}
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
@@ -180,7 +182,9 @@ def _add_processes(draft: _Draft) -> None:
         name = f"Ray's job manager{process}" if job.driver_pid in of_ray else name
         lane = ids.driver_of_job(job.id)
         start = _first_printed(case, job) if drivers == [job] else None
-        draft.lanes[lane] = Lane(lane, "process", name, "", start or job.started, job.ended)
+        draft.lanes[lane] = Lane(
+            lane, "process", name, "", start or job.started, job.ended, has_own_row=True
+        )
     # Up to Ray 2.50 the record of a start has no worker id, but the name of the worker's log has its pid.
     for worker in dict.fromkeys((*began, *exits, *ledger.pids)):
         if not worker or ids.job_of_driver(worker):
@@ -188,13 +192,33 @@ def _add_processes(draft: _Draft) -> None:
         exit_, pid = exits.get(worker), ledger.pids.get(worker)
         names = case.names.get(worker, ())
         ran = names[-1] if names else case.actor(case.actor_of_worker(worker)).class_name
+        ran = ran or subjects.get(worker) or ("IO worker" if worker in of_io else "")
         name = f"{ran or 'worker'} (pid {pid})" if pid else f"{ran or 'worker'} {worker[:8]}"
         name = exit_.label if exit_ and (exit_.names or not ran) else name
-        if (rank := ranks.get(str(pid))) is not None:
-            name = f"rank {rank}: {name}"
+        rank = ranks.get(str(pid))
+        name = name if rank is None else f"rank {rank}: {name}"
         node = (exit_.node if exit_ else "") or ledger.worker_nodes.get(worker, "")
         end = exit_.at if exit_ else None
-        draft.lanes[worker] = Lane(worker, "process", name, node, began.get(worker), end)
+        is_named = worker in subjects or rank is not None
+        draft.lanes[worker] = Lane(
+            worker, "process", name, node, began.get(worker), end, has_own_row=is_named
+        )
+
+
+def _subjects(case: Case, diagnoses: Iterable[Diagnosis]) -> dict[str, str]:
+    """The workers that a diagnosis is about, each with the name of the diagnosis's subject, or none."""
+    by_pid: dict[int, list[str]] = {}
+    for worker, pid in case.ledger.pids.items():
+        by_pid.setdefault(pid, []).append(worker)
+    found: dict[str, str] = {}
+    for subject in (s for each in diagnoses for s in each.subjects):
+        of_pid = by_pid.get(subject.pid or 0, [])
+        workers = [subject.id or "", *(of_pid if len(of_pid) == 1 else ())]
+        if subject.kind == "actor":
+            workers += case.actor(subject.id or "").workers[-1:]
+        for worker in workers:
+            found[worker] = found.get(worker) or subject.name or ""
+    return found
 
 
 def _first_printed(case: Case, job: Job) -> float | None:
@@ -243,6 +267,11 @@ def _bound_processes(draft: _Draft, own_records: Mapping[str, OwnRecords]) -> No
             end = end if own is None else max(end, own.last)
             begin = None if begin is None else min(begin, end)
         draft.lanes[lane.id] = replace(lane, node=node, begin=begin, end=end)
+    # The GCS records the end of a driver that still writes while it disconnects.
+    for number, mark in enumerate(draft.marks):
+        end = draft.lanes[mark.lane].end
+        if mark.kind == "end" and ids.job_of_driver(mark.lane) and end is not None:
+            draft.marks[number] = replace(mark, at=max(mark.at, end))
 
 
 def _seen_alive(case: Case) -> set[str]:
@@ -573,7 +602,7 @@ def _word_exits(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
 
 
 def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
-    """The end of the only driver is a failure if an exception ended it."""
+    """The end of the only driver is a failure if an exception ended it, and evidence of that incident."""
     ends = [
         (number, mark)
         for number, mark in enumerate(draft.marks)
@@ -582,24 +611,8 @@ def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
     ended = next((d for d in diagnoses if d.ended_driver), None)
     if ended is not None and len(ends) == 1:
         number, mark = ends[0]
-        draft.marks[number] = replace(mark, kind="death", text=ended.effect)
-
-
-def _mark_subjects(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
-    """The processes that a diagnosis is about."""
-    by_pid: dict[int, list[str]] = {}
-    for worker, pid in draft.case.ledger.pids.items():
-        by_pid.setdefault(pid, []).append(worker)
-    for subject in (s for each in diagnoses for s in each.subjects):
-        of_pid = by_pid.get(subject.pid or 0, [])
-        workers = [subject.id or "", *(of_pid if len(of_pid) == 1 else ())]
-        if subject.kind == "actor":
-            workers += draft.case.actor(subject.id or "").workers[-1:]
-        for worker in workers:
-            if (lane := draft.lanes.get(worker)) and lane.kind == "process":
-                unnamed = f"worker (pid {subject.pid})"
-                name = lane.name.replace(unnamed, f"{subject.name or 'worker'} (pid {subject.pid})")
-                draft.lanes[worker] = replace(lane, name=name, is_subject=True)
+        text, cited = ended.effect or ended.headline, dict.fromkeys((*mark.diagnoses, ended.id))
+        draft.marks[number] = replace(mark, kind="death", text=text, diagnoses=tuple(cited))
 
 
 def _is_about(diagnosis: Diagnosis, exit_: WorkerExit) -> bool:

@@ -32,8 +32,8 @@ class Lane:
     """Epoch seconds of its end; None if nothing shows that it ended."""
     missing: str = ""
     """Why its logs show nothing; empty if they were read."""
-    is_subject: bool = False
-    """Whether a diagnosis is about it."""
+    has_own_row: bool = False
+    """A driver, a rank, or a process that a diagnosis is about: the chart draws it even if it has no mark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
         (
             Link(
                 row,
-                f"{row['path']}: {evidence.many(kills, 'kill')} for lack of memory since the cgroup was created",
+                f"{evidence.many(kills, 'kill')} for lack of memory since the cgroup was created: {row['path']}",
             ),
             *(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
         ),

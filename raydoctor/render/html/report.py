@@ -322,9 +322,22 @@ def _by_rule(diagnoses: Iterable[Diagnosis]) -> Iterator[list[Diagnosis]]:
 def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
-    chart, scale = timeline.section(report.timeline, bool(report.diagnoses))
+    chart, scale = timeline.section(report.timeline, _untimed(report))
     yield section("timeline", "Timeline", chart)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
+
+
+def _untimed(report: Report) -> str:
+    """The incidents that the chart does not show, because none of their records has a time."""
+    marks = report.timeline.marks if report.timeline else ()
+    marked = {diagnosis for mark in marks for diagnosis in mark.diagnoses}
+    left = [root.headline for root in report.roots if root.id not in marked]
+    if not left:
+        return ""
+    if len(report.roots) == 1:
+        return "The incident is not in the chart: its records have no time."
+    names = _text.join_names((f"“{headline}”" for headline in left), _ALIKE)
+    return f"Not in the chart, because the records have no time: {names}."
 
 
 # ---------------------------------------------------------------- incidents

@@ -107,8 +107,11 @@ def has_signs(timeline: Timeline | None) -> bool:
     return timeline is not None and any(mark.kind in _GRAVE for mark in timeline.marks)
 
 
-def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Sequence[Axis]]:
-    """The chart with its table, and its axis in each layout, which other charts share."""
+def section(timeline: Timeline, untimed: str = "") -> tuple[Markup, Sequence[Axis]]:
+    """The chart with its table, and its axis in each layout, which other charts share.
+
+    `untimed`: a note about incidents that have no time.
+    """
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
     times = [m.at for m in shown] + [m.until for m in shown if m.until]
@@ -124,18 +127,15 @@ def section(timeline: Timeline, has_findings: bool = True) -> tuple[Markup, Sequ
     ]
     spots = [(row, [label.spot for label in labels]) for row, labels in drawn[0][1]]
     earlier = [mark for mark in timeline.marks if mark.at < begin]
-    note = ""
-    if has_findings and not any(mark.kind in _GRAVE for mark in shown):
-        note = "Only starts and ends have a recorded time."
-    elif earlier:
-        note = (
-            f"{_text.plural(len(earlier), 'earlier mark')}, long before the failure: see the table."
-        )
+    long_before = (
+        f"{_text.plural(len(earlier), 'earlier mark')}, long before the failure: see the table."
+    )
+    notes = filter(None, (untimed, long_before if earlier else ""))
     return join([
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-label": "Timeline"},
            *(_chart(scale, lanes) for scale, lanes in drawn)),
         _legend(drawn),
-        el("p", "dim", note) if note else None,
+        *(el("p", "dim", note) for note in notes),
         folded("Timeline as a table", _table(spots, timeline.lanes, earlier)),
         _sharing(timeline.lanes, timeline.marks, {row.name for row in rows if not row.is_shared}),
     ]), scales  # fmt: skip
@@ -223,16 +223,10 @@ def _with_own_lane(
     processes: Sequence[Lane], of_lane: Mapping[str, list[TimelineMark]]
 ) -> list[Lane]:
     """The processes that the incident is about, in the order of their starts."""
-    concerned = [
-        p for p in processes if p.is_subject or _severity(of_lane.get(p.id, ())) < 3 or _is_named(p)
-    ]
+    concerned = [p for p in processes if p.has_own_row or _severity(of_lane.get(p.id, ())) < 3]
     best = sorted(concerned, key=lambda p: (_severity(of_lane.get(p.id, ())), p.begin or 0.0))
     kept = {id(p) for p in best[:_PROCESSES]}
     return sorted((p for p in processes if id(p) in kept), key=lambda p: (p.begin or 0.0, p.name))
-
-
-def _is_named(process: Lane) -> bool:
-    return process.name.startswith(("driver of", "rank ", "Ray's job manager"))
 
 
 def _severity(marks: Iterable[TimelineMark]) -> int:
