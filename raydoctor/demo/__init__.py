@@ -1,4 +1,4 @@
-"""Real failures of a real, throw-away Ray on this machine, for `raydoctor demo`.
+"""Real failures of a real, throwaway Ray on this machine, for `raydoctor demo`.
 
 The one part of raydoctor that starts Ray, in a child process; nothing here imports it.
 """

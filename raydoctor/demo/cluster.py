@@ -1,4 +1,4 @@
-"""A throw-away Ray: started by a driver program in a folder of its own, and gone afterwards.
+"""A throwaway Ray: started by a driver program in a folder of its own, and gone afterwards.
 
 Nothing of it is reachable from outside (loopback, a token), nothing of the user's Ray is touched
 (`RAY_*` of the environment are dropped, a new local cluster is forced), and only processes that are

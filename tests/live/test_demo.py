@@ -117,7 +117,7 @@ def test_the_default_is_one_of_them() -> None:
     assert scenarios.find("earthquake") is None
 
 
-# ---------------------------------------------------------------- the throw-away cluster
+# ---------------------------------------------------------------- the throwaway cluster
 
 
 def test_the_environment_is_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
