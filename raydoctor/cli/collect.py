@@ -1,4 +1,4 @@
-"""`raydoctor collect`: a running cluster's logs and state in one archive, without its secrets."""
+"""`raydoctor collect`: a cluster's logs and state in one archive, with known kinds of secrets redacted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from raydoctor.case.rule import Signal
     from raydoctor.observe.gathered import Gathered
 
-_HELP = """Collect the logs and state of a running cluster and its machines into one archive.
+_HELP = """Collect the logs and state of a cluster, running or dead, and of its machines into one archive.
 
-Secrets are replaced (`<secret:aws-key-1>`), and only you can read the archive (mode 0600).
-raydoctor.json in it lists what could not be collected. To read the logs of other nodes,
-raydoctor runs short Ray tasks there that reserve no CPU; it changes nothing else in the cluster.
+Known kinds of secrets are replaced (`<secret:aws-key-1>`), and only you can read the archive
+(mode 0600). raydoctor.json in it lists what could not be collected. To read the logs of other
+nodes, raydoctor runs short Ray tasks there that reserve no CPU. It changes nothing else in the
+cluster. If the cluster is dead, run raydoctor on each machine whose logs you need.
+
 
 \b
 Examples:
@@ -63,7 +65,7 @@ INCOMPLETE = 3
     "--slurm",
     "job",
     metavar="JOBID",
-    help="Collect Slurm's records of this job, and the job's output, instead of a running cluster.",
+    help="Collect Slurm's records of this job, and the job's output, instead of a cluster's.",
 )
 @options.verbose_option
 def command(

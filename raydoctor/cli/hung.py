@@ -37,15 +37,17 @@ as any finished task of the same function. A task without finished peers counts 
 --min-age of idle time. Other long waits are listed with the event that would end
 each: a message, a timer, a call to the actor.
 
+A CPU-bound task counts as hung only if finished tasks of the same function took far less time;
+otherwise it is listed as busy. A coroutine suspended at an await is on no thread's stack:
+raydoctor finds what it waits for among the unfinished calls that its actor made.
+
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,
 without pausing them, and reads which objects each process waits for. A cycle of waits is a
 deadlock. Otherwise the waits form a chain, and the process at its end blocks all the others:
 it is listed first.
 
-A CPU-bound task whose stack does not change counts as hung only if finished peers show it;
-otherwise it is listed as busy. A coroutine suspended at an await is on no thread's
-stack, so raydoctor judges it by its actor's pending calls. PATH is an archive of `raydoctor
-collect`, made during the hang; the default is the live cluster.
+PATH is an archive that `raydoctor collect` made during the hang; the default is the live cluster.
+
 
 \b
 Examples:

@@ -36,10 +36,11 @@ time limit, raydoctor queries the cluster first. The report goes to standard err
 If the driver succeeds, raydoctor reports the task exceptions that the driver's output
 does not show.
 
-In every case raydoctor ends everything that the driver started, including its own
+In every case raydoctor ends everything that the driver started, including the driver's own
 cluster. A cluster that the driver only joined keeps running: there raydoctor ends only the
-subprocesses that the driver's tasks started on this machine. Those on other nodes stay:
-`raydoctor zombies --all-nodes` finds them.
+subprocesses that the driver's tasks started on this machine. Subprocesses on other nodes keep
+running: `raydoctor zombies --all-nodes` finds them.
+
 
 \b
 Examples:

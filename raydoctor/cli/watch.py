@@ -25,13 +25,14 @@ _INTERRUPTED = 130
 _HELP = """Watch a cluster: tasks by state, the slowest tasks, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
 
-On a terminal the screen is redrawn in place: select a task to see its call stack or to cancel
-it, sort, filter; ? lists the keys, q or Ctrl-C ends the watch. Otherwise, or with --json, each
-round and each event is one JSON line. The watch uses less than 1 % of
-one CPU. If the cluster dies, raydoctor diagnoses its logs, and resumes when it is back.
+On a terminal the screen is redrawn in place. Keys select a task (to see its call stack or cancel
+it), sort and filter; ? lists them, q or Ctrl-C ends the watch. Otherwise, or with --json, each
+round and each event is one JSON line. The watch uses less than 1 % of one CPU. If the cluster
+dies, raydoctor diagnoses its logs, and resumes the watch when the cluster is back.
 
-With --task-timeout (or --timeout) the watch checks every task of every job against a time limit: --job and
---name select some. Only running time counts, and each retry gets the full limit. --on-timeout sets
+
+With --task-timeout (or --timeout) the watch checks all tasks against a time limit, or those that
+--job and --name select. Only running time counts, and each retry gets the full limit. --on-timeout sets
 what happens to a task over its limit, without a change to the program and without confirmation:
 
 \b
@@ -43,9 +44,10 @@ what happens to a task over its limit, without a change to the program and witho
 Drivers and Ray's own actors (Serve's actors, job supervisors) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.
 
---serve exposes the state as Prometheus metrics. --notify sends one JSON event to a webhook or to
-a command's standard input for each new diagnosis, each hung task, each loss of the cluster, and
-each time the logs on this machine fall silent (--silence).
+--serve exposes the state as Prometheus metrics. --notify sends an event to a webhook or a command
+for each new diagnosis, hung task and loss of the cluster, and each time the logs of this machine
+fall silent (--silence).
+
 
 \b
 Examples:
@@ -118,8 +120,8 @@ def _jobs(
     "--timeout",
     "timeout",
     type=_SPAN,
-    help="Time limit of each task, from the moment it starts to run. Not the time limit of queries, which "
-    "--timeout is in other commands.",
+    help="Time limit of each task, from the moment it starts to run. In other commands, --timeout limits "
+    "queries instead.",
 )
 @click.option(
     "--on-timeout",
@@ -155,7 +157,8 @@ def _jobs(
     "--diagnose/--no-diagnose",
     default=True,
     show_default=True,
-    help="Diagnose the cluster and find hung tasks after a sign of trouble.",
+    help="Diagnose the cluster if tasks fail, wait while none runs, or if a node is lost, a worker falls "
+    "silent or logs show errors; look for hung tasks if one runs long.",
 )
 @click.option(
     "--serve",
@@ -166,14 +169,14 @@ def _jobs(
 @click.option(
     "--notify",
     metavar="URL|COMMAND",
-    help="Send each new incident as JSON: POST to an http(s) address, or run a command (without a "
-    "shell) with it as standard input.",
+    help="Send each of these events as JSON: by POST to an http(s) address, or to the standard input of "
+    "a command, which runs without a shell.",
 )
 @click.option(
     "--silence",
     metavar="REGEX",
     callback=_pattern,
-    help="Report if no line of the job's logs on this machine matches for --silence-after. The "
+    help="Report if no line of any job's logs on this machine has matched for --silence-after. The "
     "syntax is ripgrep's, without look-around.",
 )
 @click.option(

@@ -22,12 +22,14 @@ OUT_OF_SIGHT = 3
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
 Leftovers are live processes, not defunct ones. Without --kill or --clean this is a dry run.
-With them, raydoctor shows its plan and asks.
-By default raydoctor searches only this machine. --node and --all-nodes start a small
-Ray task on each of those nodes to search there and, with --kill, to end leftovers there.
+With either, raydoctor shows its plan and asks. By default raydoctor searches only this machine.
+--node and --all-nodes start a small Ray task on each of those nodes, which searches there and,
+with --kill, ends leftovers there.
 
-raydoctor establishes ownership from what a process inherited or holds open: environment,
-output, log, object store, process group, POSIX session. The plan names the evidence for each process.
+raydoctor decides whether a process belongs to Ray, and to which session, from what the process
+inherited or holds open: environment, output, log, object store, process group, POSIX session.
+The plan names the evidence for each process.
+
 
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
