@@ -253,8 +253,9 @@ def misfit(
     if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
         return f"its bundles need {resources.describe(every)} on one node, and the largest node has {has}"
     if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
-        are = "is" if len(nodes) == 1 else "are"
-        return f"it needs {len(bundles)} nodes (one per bundle), but there {are} only {len(nodes)}"
+        return (
+            f"it needs {len(bundles)} nodes (one per bundle), but the cluster has only {len(nodes)}"
+        )
     too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
     if too_large:
         return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"

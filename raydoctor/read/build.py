@@ -362,7 +362,8 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
             Gap(
                 "gcs_server.out",
                 "missing. The GCS log records worker exits and the deaths of actors and nodes",
-                "On the head node: /tmp/ray/session_latest/logs/gcs_server.out",
+                "Copy /tmp/ray/session_latest/logs/gcs_server.out from the head into the folder "
+                "with the logs, and diagnose that folder.",
                 about="gcs-out",
             )
         )
@@ -371,7 +372,8 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
             Gap(
                 "raylet.out",
                 "missing. The raylets' logs record OOM kills, full disks and scheduling problems",
-                "On each node: /tmp/ray/session_latest/logs/raylet.out",
+                "Copy /tmp/ray/session_latest/logs from each node, one folder per node, and diagnose "
+                "the folder above.",
                 about="raylet-out",
             )
         )
@@ -384,7 +386,11 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
                 Gap(
                     f"raylet.out of node {short_id(event['node'])} ({event['ip']})",
                     "the logs of that node are missing from the capture",
-                    paste.text("On {node}: /tmp/ray/session_latest/logs/", node=event["ip"]),
+                    paste.text(
+                        "Copy /tmp/ray/session_latest/logs from {node} into a folder beside those of the "
+                        "other nodes, and diagnose the folder above.",
+                        node=event["ip"],
+                    ),
                 )
             )
     return gaps

@@ -495,8 +495,9 @@ def gaps_title(gaps: Iterable[Gap]) -> str:
 
 def unlisted_gaps(report: Report) -> list[Gap]:
     """The report's gaps without those about a part that a diagnosis lists as missing itself."""
-    listed = {gap.about for d in report.diagnoses for gap in d.gaps if gap.about}
-    return [gap for gap in report.gaps if gap.about not in listed]
+    own = [gap for d in report.diagnoses for gap in d.gaps]
+    listed = {each for gap in own for each in (gap.about, gap.what) if each}
+    return [gap for gap in report.gaps if not {gap.about, gap.what} & listed]
 
 
 def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:

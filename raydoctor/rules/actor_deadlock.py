@@ -140,14 +140,11 @@ def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str)
 
 
 def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
-    names = [w.label for w in cycle]
-    queue = sum(w.queued for w in group)
+    alone = len(cycle) == 1
     lasted = min(w.unmoved for w in cycle)
-    behind = len(group) - len(cycle)
-    others = f" and {evidence.many(behind, 'more actor')} waiting" if behind else ""
+    queue, behind = sum(w.queued for w in group), len(group) - len(cycle)
     return Finding(
-        f"{_headline(names, alone=len(cycle) == 1)}, for at least {lasted:.0f} s, with "
-        f"{evidence.many(queue, 'more call')} queued{others}",
+        f"{_headline([w.label for w in cycle], alone=alone)}{_extent(lasted, queue, behind, alone=alone)}",
         tuple(Link(w.event, _shows(w, alone=len(cycle) == 1), _outgoing(w)) for w in cycle[:5]),
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
@@ -162,6 +159,19 @@ def _headline(labels: Sequence[str], *, alone: bool) -> str:
     if alone:
         return f"Deadlock: {' → '.join([*labels, labels[0]])} waits for a call to itself"
     return f"Deadlock: {evidence.join_names(labels, 6)} wait for each other"
+
+
+def _extent(lasted: float, queue: int, behind: int, *, alone: bool) -> str:
+    """`, unchanged for at least 45 s, and 1 call waits in their queues, and 2 more actors wait for them`."""
+    waiting = [
+        f"{evidence.many(count, what)} wait{'s' if count == 1 else ''} {where}"
+        for count, what, where in (
+            (queue, "call", "in its queue" if alone else "in their queues"),
+            (behind, "more actor", "for it" if alone else "for them"),
+        )
+        if count
+    ]
+    return ", and ".join([f", unchanged for at least {lasted:.0f} s", *waiting])
 
 
 def _cycles(blocked: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stuck]]:
@@ -199,15 +209,12 @@ def _live_finding(
     cycle: list[live_calls.Stuck], blocked: Mapping[str, live_calls.Stuck]
 ) -> Finding:
     """A cycle, call by call, and how many more actors wait for it."""
-    names = [s.label for s in cycle]
-    queue = sum(s.queued for s in cycle)
+    alone = len(cycle) == 1
     inside = {s.actor for s in cycle}
     behind = [s for s in blocked.values() if s.actor not in inside and s.awaits in inside]
-    others = f" and {evidence.many(len(behind), 'more actor')} waiting" if behind else ""
-    lasted = min(s.age for s in cycle)
+    lasted, queue = min(s.age for s in cycle), sum(s.queued for s in cycle)
     return Finding(
-        f"{_headline(names, alone=len(cycle) == 1)}, for at least {lasted:.0f} s, with "
-        f"{evidence.many(queue, 'more call')} queued{others}",
+        f"{_headline([s.label for s in cycle], alone=alone)}{_extent(lasted, queue, len(behind), alone=alone)}",
         tuple(link for s in cycle[:3] for link in _calls(s)),
         explains=(
             Entity("waiting", "cluster"),
@@ -237,7 +244,7 @@ def _outgoing(worker: calls.Worker) -> str:
 
 
 def _shows(worker: calls.Worker, *, alone: bool) -> str:
-    behind = f", has {evidence.many(worker.queued, 'more call')} queued" if worker.queued else ""
+    behind = f", has {evidence.many(worker.queued, 'call')} in its queue" if worker.queued else ""
     return (
         f"{worker.label} is running a method{behind}, and waits for {evidence.many(worker.calling, 'call')} that it made, "
         f"unchanged for {worker.unmoved:.0f} s{'' if alone else _INFERRED}"
@@ -262,8 +269,13 @@ def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[R
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
         Remedy(
-            f"Or run {first} with more threads than concurrent calls (its state must be thread-safe)",
-            (paste.python("{actor:name}.options(max_concurrency=2).remote(...)", actor=first),),
+            f"Or give {first} a second thread, which can run the call that ends the wait (the actor's state must be thread-safe)",
+            (
+                paste.python(
+                    "{actor:name}.options(max_concurrency=2).remote(...)   # for one waiting call at a time: add a thread for each further one",
+                    actor=first,
+                ),
+            ),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
     )
@@ -387,7 +399,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
         says=(
             "OrderBook (pid 400) and RiskDesk (pid 399) wait for each other",
-            "1 more call queued",
+            "1 call waits in their queues",
         ),
     ),
     Example(
@@ -408,7 +420,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
-            "1 more call queued",
+            "1 call waits in their queues",
         ),
     ),
     Example(

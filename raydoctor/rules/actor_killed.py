@@ -68,7 +68,7 @@ LOST_REFERENCE = Signal(
 _CALLER = Gap(
     "output of the driver",
     "the actor's own log does not show which call on it failed, or waits",
-    "Add the driver's output, and gcs_server.out of the head node.",
+    "Add the driver's output (--driver-log FILE), and gcs_server.out of the head to the folder with the logs.",
     optional=True,
 )
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE, actors.BY_GROUP)

@@ -245,7 +245,7 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
         why = Remedy(
             f"Find out why node{_on(orphan)} died: its raylet's log, the kernel log, and whether its machine still runs",
             (
-                "tail -n 50 /tmp/ray/session_latest/logs/raylet.out   # on that node",
+                "tail -n 50 /tmp/ray/session_latest/logs/raylet.out   # on that node. After a restart of Ray, read the old session instead of session_latest",
                 "sudo dmesg -T | grep -iE 'killed process|out of memory'   # on that node",
             ),
             finds_cause=True,

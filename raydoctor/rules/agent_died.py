@@ -318,7 +318,7 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     its_log = (
         f"{agent.name}.log{on_node}",
         f"missing from the capture: it usually shows why the {agent.name} exited",
-        "On that machine: raydoctor collect",
+        f"Copy /tmp/ray/session_latest/logs/{agent.name}.log from that machine into the folder with the logs, and diagnose that folder.",
     )
     return (
         *(() if agent.is_log_read else (Gap(*its_log),)),
@@ -347,7 +347,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
         f"Find out what ended the {agent.name}",
         (
             paste.shell(
-                "tail -n 50 /tmp/ray/session_latest/logs/{agent}.log /tmp/ray/session_latest/logs/{agent}.err   # on that node",
+                "tail -n 50 /tmp/ray/session_latest/logs/{agent}.log /tmp/ray/session_latest/logs/{agent}.err   # on that node. After a restart of Ray, read the old session instead of session_latest",
                 agent=agent.name,
             ),
             "sudo dmesg -T | grep -iE 'killed process|segfault'   # on that node",
@@ -357,7 +357,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
         finds_cause=True,
     )
     again = Remedy(
-        "Reinstall Ray with the packages that it requires, then start the node again",
+        "If the log shows an import error or a version conflict, reinstall Ray with the packages that it requires, and start the node again",
         (
             "pip install -U 'ray[default]==VERSION'   # the Ray version of the cluster",
             "ray start   # with the options that this node was started with",

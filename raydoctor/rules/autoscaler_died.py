@@ -230,7 +230,9 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
                 "Find what sent the signal, and start the head again"
                 if first["ended"]
                 else "Fix what its last exception names, and start the head again",
-                ("tail -n 50 /tmp/ray/session_latest/logs/monitor.log",),
+                (
+                    "tail -n 50 /tmp/ray/session_latest/logs/monitor.log   # on the head. After a restart of Ray, read the old session instead of session_latest",
+                ),
                 risk="disruptive",
             ),
         ),

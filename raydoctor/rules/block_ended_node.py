@@ -199,9 +199,12 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             f"Find out what ended the {name}",
             (
-                paste.shell("tail -n 50 /tmp/ray/session_latest/logs/{log}", log=log),
                 paste.shell(
-                    "sudo dmesg -T | grep -iE {words}   # SIGKILL usually comes from the OOM killer of the kernel",
+                    "tail -n 50 /tmp/ray/session_latest/logs/{log}   # on that node. After a restart of Ray, read the old session instead of session_latest",
+                    log=log,
+                ),
+                paste.shell(
+                    "sudo dmesg -T | grep -iE {words}   # on that node. SIGKILL usually comes from the OOM killer of the kernel",
                     words=f"killed process|{name}",
                 ),
             ),

@@ -41,15 +41,14 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import jobs
-from raydoctor.rules.shared.kernel import nodes_beside
+from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
 _LOG = Gap(
     "kernel log",
-    "not readable here, and no other source records which process was killed and when",
-    "On the host: sudo dmesg -T | grep -i 'killed process'",
+    "missing from the capture (not readable in the container, or for this user): only this log records which process was killed, and when",
+    kernel.SAVE_LOG,
     optional=True,
     about="kernel",
 )
@@ -83,7 +82,7 @@ def _has_kernel_log(case: Case, row: Event) -> bool:
 
 def _unexplained(case: Case, row: Event) -> Iterator[WorkerExit]:
     """Sudden ends on the node of this cgroup that no other rule explains."""
-    nodes = nodes_beside(case, row)
+    nodes = kernel.nodes_beside(case, row)
     for exit_ in case.exits:
         is_here = not nodes or not exit_.node or exit_.node in nodes
         is_sudden = exit_.exit_type == "SYSTEM_ERROR" and not jobs.ended_with(case, exit_.worker)

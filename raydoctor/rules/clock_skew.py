@@ -126,7 +126,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
         f"{daemon} of {case.node_name(node, ip)} (pid {pid}) is stopped by {by}: {_effect(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
-            *(Link(e, f"the raylet did not answer a health check, {e['remaining']} left") for e in checks[-1:]),
+            *(Link(e, f"the raylet misses a health check. After {e['remaining']} more, the GCS marks the node as dead") for e in checks[-1:]),
         ),
         explains=(
             Entity("pause", f"{node}/{kind}"),
@@ -262,14 +262,14 @@ def _of_skew(case: Case, started: Event, skew: _Skew) -> Finding:
 def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
     ip = case.ledger.node_ips.get(node, evidence.short(node))
     times = [e.at for e in checks if e.at is not None]
-    lasted = f" within {times[-1] - times[0]:.0f} s" if len(times) > 1 else ""
+    lasted = f" in {times[-1] - times[0]:.0f} s" if len(times) > 1 else ""
     count = evidence.total(checks)
     return Finding(
-        f"Node {ip} was paused, or had no CPU for its raylet: it did not answer {count} health checks of the GCS{lasted}, and then "
-        "recovered",
+        f"Node {ip} was paused, or had no CPU for its raylet: it missed {evidence.many(count, 'health check')} of the GCS{lasted}, and "
+        "then recovered",
         (
-            Link(checks[0], "the raylet does not answer a health check of the GCS in time"),
-            *(Link(e, f"the raylet does not answer health check no. {count} either, but the GCS did not mark the node as dead") for e in checks[-1:] if count > 1),
+            Link(checks[0], "the raylet misses a health check of the GCS"),
+            *(Link(e, f"the raylet misses health check no. {count}, but the GCS does not mark the node as dead") for e in checks[-1:] if count > 1),
         ),
         explains=(Entity("pause", node),),
         caused_by=(Entity("node", node), Entity("raylet", node)),
@@ -277,18 +277,25 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
         count=count,
         remedies=(
             Remedy(
-                "Leave CPU and memory for the raylet",
+                "Find out whether the node swaps, its CPUs are overloaded, or the machine was paused",
+                (
+                    "vmstat 1 5   # on that node. si and so above 0: it swaps. r above the number of CPUs: no CPU is left for the raylet",
+                    "sudo dmesg -T | grep -iE 'suspend|resume|clocksource|stall' | tail   # a pause of the machine, or of its CPUs",
+                ),
+                finds_cause=True,
+            ),
+            Remedy(
+                "If the node swaps or is overloaded, leave CPU and memory for the raylet",
                 (
                     "ray start --num-cpus=CORES   # plus your other options, on that node. CORES: one less than the node has",
-"ray.init(num_cpus=CORES)   # if the program starts Ray",
-                    "vmstat 1 5; sudo dmesg -T | tail   # does the node swap, or was the machine paused?",
+                    "ray.init(num_cpus=CORES)   # if the program starts Ray",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),
             Remedy(
-                "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
-                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before your program if it starts Ray",),
+                "Or allow 10 failed health checks of 30 s each",
+                ("export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # on the head, before ray start, or before your program if it starts Ray",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),

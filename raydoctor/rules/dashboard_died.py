@@ -368,7 +368,7 @@ def _inspect(pid: int | None) -> Remedy:
     steps = (
         paste.shell("py-spy dump --pid {pid:pid}   # on the head", pid=pid or ""),
         paste.shell("top -p {pid:pid}", pid=pid or ""),
-        "tail -n 50 /tmp/ray/session_latest/logs/dashboard*.log",
+        "tail -n 50 /tmp/ray/session_latest/logs/dashboard*.log   # on the head",
     )
     return Remedy("Find out what the dashboard is doing", steps, doc=_DOC)
 
@@ -377,7 +377,7 @@ def _find_end() -> Remedy:
     return Remedy(
         "Find out why the dashboard ended",
         (
-            "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err   # on the head",
+            "tail -n 50 /tmp/ray/session_latest/logs/dashboard.log /tmp/ray/session_latest/logs/dashboard.err   # on the head. After a restart of Ray, read the old session instead of session_latest",
             "sudo dmesg -T | grep -i 'killed process'   # on the head",
         ),
         doc=_DOC,

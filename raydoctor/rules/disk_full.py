@@ -431,7 +431,7 @@ def _logs(use: Use) -> Remedy:
         f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
-            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # before ray start, or before your program if it starts Ray (default: 512 MiB and 5)",
+            "export RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2   # on every node, before ray start, or before your program if it starts Ray (default: 512 MiB and 5)",
         ),
         risk="disruptive",
         doc=_LOGS_DOC,

@@ -200,7 +200,7 @@ def _no_head(case: Case, events: list[Event]) -> Finding:
             Remedy(
                 "On the head, check that a raylet runs, and read why it ended; compare the versions of Ray",
                 (
-                    "pgrep -a raylet; ray --version   # on the head",
+                    "pgrep -a raylet; ray --version   # this and the next line: on the head",
                     "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",
                 ),
                 doc=INIT_DOC,
@@ -311,7 +311,7 @@ def _reason(event: Event) -> str:
 _GAP = Gap(
     "raylet.out, raylet.err, dashboard_agent.log",
     "missing from the capture; only these logs show why the raylet ended",
-    "On the driver's machine: /tmp/ray/session_latest/logs",
+    "Copy /tmp/ray/session_latest/logs from the driver's machine, and diagnose that folder.",
     about="raylet-out",
 )
 

@@ -299,7 +299,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
             Gap(
                 "gcs_server.out",
                 "missing from the capture; only the GCS log on the head shows whether and why the GCS ended",
-                "On the head: /tmp/ray/session_latest/logs/",
+                "Copy /tmp/ray/session_latest/logs/gcs_server.out from the head into the folder with the logs, and diagnose that folder.",
                 about="gcs-out",
             )
         )
@@ -363,7 +363,7 @@ def _keep_state() -> Remedy:
     return Remedy(
         "Keep the state of the GCS in Redis, so that a new GCS can take over",
         (
-            "export RAY_REDIS_ADDRESS=HOST:6379   # before ray start, or before your program if it starts Ray. KubeRay: gcsFaultToleranceOptions",
+            "export RAY_REDIS_ADDRESS=HOST:6379   # on the head, before ray start, or before your program if it starts Ray. KubeRay: gcsFaultToleranceOptions",
         ),
         risk="disruptive",
         doc=GCS_DOC,

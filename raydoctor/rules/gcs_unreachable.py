@@ -723,7 +723,7 @@ def _head_not_started(case: Case) -> Iterator[Finding]:
                 Remedy(
                     "Read the last lines of the GCS, which state why it ended",
                     (
-                        "tail -n 20 /tmp/ray/session_latest/logs/gcs_server.err /tmp/ray/session_latest/logs/gcs_server.out",
+                        "tail -n 20 /tmp/ray/session_latest/logs/gcs_server.err /tmp/ray/session_latest/logs/gcs_server.out   # on the head",
                         "df -h /tmp; ss -ltnp 'sport = :6379'; env | grep -i -e ^ray -e _proxy   # disk, port, settings, proxy",
                     ),
                     doc=GCS_DOC,
@@ -930,7 +930,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
-                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # before ray start, or before your program if it starts Ray",
+                "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # on every node before ray start, and in the shell that starts the driver",
                 seconds=4 * waited,
             ),
         ),

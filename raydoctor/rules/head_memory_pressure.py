@@ -241,7 +241,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         yield Remedy(
             "Let the dashboard cache at most 1000 events",
             (
-                "export RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000   # before ray start, or before your program if it starts Ray",
+                "export RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000   # on the head, before ray start, or before your program if it starts Ray",
             ),
             risk="disruptive",
             doc=_DOC,

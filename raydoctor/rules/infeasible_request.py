@@ -464,7 +464,9 @@ def _remedies(
         *spelling,
         *less,
         waiting.add(
-            f"{'Or add' if less or spelling else 'Add'} a node that has the resources", needs, own
+            f"{'Or give' if less or spelling else 'Give'} the cluster a node that has the resources",
+            needs,
+            own,
         ),
         Remedy(
             "Let tasks and actors that fit on no node fail immediately, instead of leaving them waiting",

@@ -309,7 +309,7 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
         yield Remedy(
             "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
             (
-                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # before ray start, or before your program if it starts Ray",
+                "export RAY_JOB_START_TIMEOUT_SECONDS=1800   # on the head, before ray start, or before your program if it starts Ray",
             ),
             risk="disruptive",
             since=(2, 5),

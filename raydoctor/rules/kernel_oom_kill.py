@@ -449,7 +449,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
-                    "export RAY_memory_usage_threshold={share:.2f}   # before ray start, or before your program if it starts Ray",
+                    "export RAY_memory_usage_threshold={share:.2f}   # on every node, before ray start, or before your program if it starts Ray",
                     share=0.9 * kill.limit / max(seen),
                 ),
             ),

@@ -189,7 +189,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
         f"{what} stores a copy of its large argument, and the object store had no room for another{full}",
         (
             *(Link(c.event, f"{c.summary}, {size(c.bytes)} in all, and no room for another") for c in (copies,) if c),
-            Link(event, f"{call or 'this call'} stores an argument that was passed by value"),
+            Link(event, f"{call or 'this call'} raised this while it stored an argument that was passed by value"),
             Link(error, f"the driver got {store.raised(error)}"),
         ),
         explains=(Entity("arguments", "large" if copies else call),),
@@ -205,7 +205,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
 _WHAT_FILLS = Gap(
     "what fills the object store",
     "no log in this capture lists the sizes of its objects, or they differ from the argument's size",
-    "RAY_record_ref_creation_sites=1 python your_script.py, then ray memory --group-by STACK_TRACE: arguments are (task call)",
+    "Run RAY_record_ref_creation_sites=1 python your_script.py, and while it runs ray memory --group-by STACK_TRACE, which lists arguments as (task call).",
 )
 
 
@@ -246,7 +246,7 @@ def _held(held: Held) -> Finding:
     gap = Gap(
         "whether these arguments are one value",
         "the object table lists their sizes only; Ray records where an object was created only on request",
-        "RAY_record_ref_creation_sites=1 python your_script.py, then diagnose again: arguments passed by value are then listed as (task call)",
+        "Run RAY_record_ref_creation_sites=1 python your_script.py, and diagnose again while it runs: Ray then lists arguments passed by value as (task call).",
         optional=True,
     )
     return Finding(

@@ -263,7 +263,10 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
         Gap(
             f"raylet.out of node {where}",
             "only that node's own logs record why it ended",
-            paste.text("On {where}: /tmp/ray/session_latest/logs/, sudo dmesg -T", where=where),
+            paste.text(
+                "Copy /tmp/ray/session_latest/logs from {where} into a folder beside those of the other nodes, add its kernel log (sudo dmesg -T > dmesg.txt), and diagnose the folder above.",
+                where=where,
+            ),
         ),
     )
 
@@ -273,11 +276,11 @@ def _remedies(case: Case, checks: list[Event]) -> tuple[Remedy, ...]:
     if any("Deadline" in e["status"] for e in checks):
         return (
             Remedy(
-                "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
+                "Leave CPU for the raylet, or give its health checks more time",
                 (
                     "ray start --num-cpus=CORES   # plus your other options. On the stalled node: CORES is one less than it has",
                     "ray.init(num_cpus=CORES)   # if the program starts Ray",
-                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # before ray start, or before your program if it starts Ray",
+                    "export RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000   # on the head, before ray start, or before your program if it starts Ray",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,

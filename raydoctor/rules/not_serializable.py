@@ -180,6 +180,12 @@ def _name_of(culprit: Event) -> str:
     return "" if name.startswith("<") or name == "unknown" else name
 
 
+def _part_of(culprit: Event) -> str:
+    """`database.lock, in an object of Database`."""
+    name, holder = _name_of(culprit).replace(_ARROW, "."), _class_of(culprit["parent"])
+    return f"{name or 'the object itself'}{f', in an object of {holder}' if holder else ''}"
+
+
 _ARROW = " -> "
 _FUNCTIONS = ("<function ", "<bound method ", "<cyfunction ")
 _WRAPPED = "method"
@@ -372,13 +378,18 @@ def _finding(case: Case, refusals: list[_RefusedPickle]) -> Finding:
     )
     held = ""
     if best.culprit:
+        path = ".".join(best.culprit)
         user = f"its function {best.user}" if best.user else "it"
-        verb_held = "captures" if best.is_captured or best.user else "holds"
-        held = f": {user} {verb_held} {' → '.join(best.culprit)}"
+        is_captured = best.is_captured or best.user
+        held = (
+            f" because {user} captures {path}"
+            if is_captured
+            else f" because of its attribute {path}"
+        )
     why = f" ({best.why})" if best.why else ""
     links = [Link(best.events[0], f"{best.object} {verb}{why}")]
     links += [
-        Link(e, f"the culprit: {_name_of(e) or 'the object itself'}, held by {_class_of(e['parent']) or 'no other object'}")
+        Link(e, f"Ray names the part that cannot be pickled: {_part_of(e)}")
         for e in best.events if e.kind == "serialize.culprit"
     ][:1]  # fmt: skip
     links += [Link(e, "the driver got WorkerCrashedError") for e in crashed[:1]]
@@ -458,7 +469,7 @@ def _captured(refusal: _RefusedPickle) -> Remedy:
     function = refusal.user or refusal.function.rpartition(".")[2]
     variable = refusal.culprit[0] if refusal.culprit else "the variable"
     return Remedy(
-        f"Create {variable} inside {function}, or pass the values to create it from: do not capture it",
+        f"Do not capture {variable}: create it inside {function}, from values that are passed as arguments",
         (
             paste.python(
                 "def {function:name}(...):\n    {variable:name} = ...   # created in the worker"
@@ -595,7 +606,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a function captures it; newer Ray prints the path",
         {**QUIET_LOGS, "driver.log": _CAPTURED},
-        says=("main.run.<locals>.export", "database → lock"),
+        says=("main.run.<locals>.export", "captures database.lock"),
     ),
     Example(
         "a method of an actor class uses a global variable, below the wrapper of Ray's tracing",
@@ -605,7 +616,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a task calls a function that uses a global variable",
         {**QUIET_LOGS, "driver.log": _OF_HELPER},
-        says=("its function helper captures model → inner", "class Model:", "del state["),
+        says=("its function helper captures model.inner", "class Model:", "del state["),
     ),
     Example(
         "a task's result that holds a lock",

@@ -128,7 +128,7 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
 _WHY_SILENT = Gap(
     "why the object's owner did not report where a copy is",
     "Ray logs neither the owner of the object nor that it does not answer",
-    "ray stack on the owner's node while the object is missing: is the owner stopped, or busy in one long call?",
+    "Run ray stack on the owner's node while a process waits for the object: it shows whether the owner is stopped, or busy in one long call.",
 )
 _OWNER = Remedy(
     "Check the owner (the process that called .remote() or ray.put): resume it, or reduce its load",

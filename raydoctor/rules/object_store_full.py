@@ -167,7 +167,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
     status = next((s for e in refused if (s := store.status(e.text))), None)
     count = evidence.total(refused) or evidence.total(errors) or 1
     links = [
-        *(Link(e, "spilling is switched off on this node") for e in off[:1]),
+        *(Link(e, store.why_off(e)) for e in off[:1]),
         *(Link(e, "the store falls back to files, and their file system is full") for e in fallback[:1]),
         *(Link(e, f"an object of {e['mb']} MiB cannot be created") for e in refused[:1]),
         *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]),

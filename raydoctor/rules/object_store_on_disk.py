@@ -324,7 +324,7 @@ def _overflow(
         f"The object store{holds}{store.where(case, node)} is full{spilling}: Ray put {evidence.many(count, 'object')} "
         f"({size_of(size)}) into memory-mapped files on disk, where each access is slow",
         (
-            *(Link(e, "spilling is switched off on this node") for e in off[:1]),
+            *(Link(e, store.why_off(e)) for e in off[:1]),
             Link(fallbacks[0], f"the first object in a file: {size_of(int(fallbacks[0]['bytes']))}"),
             *(Link(e, f"the last of {evidence.many(count, 'object')} in files") for e in fallbacks[1:][-1:]),
         ),

@@ -230,9 +230,9 @@ def _no_record(loss: _Loss) -> Gap:
         "this capture has no record of it: Ray does not log intended exits (idle, max_calls, actor out of scope), and the "
         "log of the node or of the GCS may be missing",
         paste.shell(
-            "On node {node} of the owner: raydoctor story {owner:id}"
+            "Run this on node {node}, where the owner ran, to see what its logs record: raydoctor story {owner:id}"
             if loss.node
-            else "On the node of the owner: raydoctor story {owner:id}",
+            else "Run this on the node where the owner ran, to see what its logs record: raydoctor story {owner:id}",
             node=evidence.short(loss.node),
             owner=loss.owner,
         ),

@@ -237,7 +237,9 @@ def _live_finding(
     lack = _Lack(live_groups.lack(snapshot, found), infeasible=found.infeasible)
     many = len(found.waiters) > 1
     awaited = (
-        f", and {now.who(found.waiters)} wait{'' if many else 's'} for it" if found.waiters else ""
+        f", and {now.who(found.waiters)} wait{'' if many else 's'} for the group"
+        if found.waiters
+        else ""
     )
     merged = [e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]]
     return Finding(
@@ -526,10 +528,13 @@ def _remedies(
         waiting.END_ACTORS,
         risk="destructive",
     )
-    return (
+    first = (
         *_less_strict(strategy, lack, bundles, room.left),
         *((free,) if actors and bundles and not lack.infeasible else ()),
-        *_smaller(strategy, bundles, room.left),
+    )
+    return (
+        *first,
+        *_smaller(strategy, bundles, room.left, is_first=not first),
         _more(strategy, bundles, room),
         Remedy(
             "Wait with a timeout, and report what is missing",
@@ -564,7 +569,11 @@ _OF_TUNE = (
 
 
 def _smaller(
-    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+    strategy: str,
+    bundles: Sequence[resources.Needs],
+    nodes: Sequence[resources.Needs],
+    *,
+    is_first: bool,
 ) -> Iterator[Remedy]:
     """As many equal bundles, each as large as possible, and as many of the same size as fit."""
     if not (nodes and bundles and bundles[0]) or any(each != bundles[0] for each in bundles):
@@ -593,7 +602,7 @@ def _smaller(
                 "times": times,
                 "strategy": strategy or "PACK",
             }
-            verb = f"Or {kept}" if number else f"{kept[0].upper()}{kept[1:]}"
+            verb = f"{kept[0].upper()}{kept[1:]}" if is_first and not number else f"Or {kept}"
             yield Remedy(
                 f"{verb} {times} × {resources.describe(each)} instead of {count} × {resources.describe(every)}: {why}",
                 (
@@ -621,7 +630,7 @@ def _more(
     room: _Room,
 ) -> Remedy:
     """Nodes with room for the bundles that find none."""
-    title = "Or add a node that has room for the bundles"
+    title = "Or give the cluster a node that has room for the bundles"
     nodes, totals = room
     if not bundles or not nodes:
         return Remedy(title, ("ray start --address=HEAD:6379   # on another machine",), doc=_DOC)
@@ -826,7 +835,7 @@ EXAMPLES: tuple[Example, ...] = (
             "'ranks' (STRICT_SPREAD, 3 × 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
-            "and 1 rank() task waits for it",
+            "and 1 rank() task waits for the group",
         ),
     ),
     Example(

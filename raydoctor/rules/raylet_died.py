@@ -104,7 +104,7 @@ _ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats modul
 _RAYLET_LOG = Gap(
     "raylet.out",
     "the log of the dead raylet is not in the capture",
-    "On its node: /tmp/ray/session_latest/logs/raylet.out",
+    "Copy /tmp/ray/session_latest/logs/raylet.out from its node into the folder with the logs, and diagnose that folder.",
     about="raylet-out",
 )
 
@@ -285,7 +285,9 @@ def _why(check: Event, agent: str) -> str:
 def _start_agent(agent: str) -> Remedy:
     return Remedy(
         f"Read why the {agent} did not start, or wait until the machine is less busy, and start the node again",
-        ("tail -n 50 /tmp/ray/session_latest/logs/*_agent.log", "uptime"),
+        (
+            "tail -n 50 /tmp/ray/session_latest/logs/*_agent.log; uptime   # on that node. After a restart of Ray, read the old session instead of session_latest",
+        ),
     )
 
 

@@ -261,7 +261,7 @@ def _remedies(address: str) -> Iterator[Remedy]:
     yield Remedy(
         "Correct the address, the password or TLS, and restart the head",
         (
-            "export RAY_REDIS_ADDRESS=HOST:PORT   # before ray start, or before your program if it starts Ray. TLS: rediss://HOST:PORT, the password: the option redis-password",
+            "export RAY_REDIS_ADDRESS=HOST:PORT   # on the head, before ray start, or before your program if it starts Ray. TLS: rediss://HOST:PORT, the password: the option redis-password",
         ),
         risk="disruptive",
         doc=GCS_DOC,

@@ -125,11 +125,11 @@ def _headline(
     attempts = evidence.total(failure.attempts)
     place = next((ip for e in failure.events if (ip := read(e["what"]).ip)), "")
     limit = (
-        f"its time limit of {seconds} s" if seconds else "its time limit (setup_timeout_seconds)"
+        f"the time limit of {seconds} s" if seconds else "the time limit (setup_timeout_seconds)"
     )
-    text = f"Ray did not set up {part} runtime environment{f' on {place}' if place else ''} within {limit}"
-    text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
-    text += f": cancelled during {step}" if step else ""
+    each = "each " if attempts > 1 else ""
+    text = f"{evidence.many(attempts, 'attempt') if attempts else 'An attempt'} to set up {part} runtime environment"
+    text += f"{f' on {place}' if place else ''} {each}exceeded {limit}{f' during {step}' if step else ''}"
     if recovered:
         return f"{text}, and a later attempt succeeded"
     return (
@@ -145,12 +145,12 @@ def _links(failure: SetupFailure, seconds: int, step: str) -> Iterator[Link]:
     for event in late[-1:] if len(late) > 1 else ():
         yield Link(event, f"attempt {evidence.total(failure.attempts)} exceeds the limit as well")
     for event in failure.refused[:1]:
-        yield Link(event, "the raylet stops starting a worker in this environment")
+        yield Link(event, "the raylet gives up starting a worker in this environment")
     for event in failure.seen[:1]:
         receiver = "the job" if event.kind == environments.JOB_FAILED.kind else "the driver"
         yield Link(event, f"{receiver} got the error")
     if not (late or failure.refused or failure.seen):
-        yield Link(failure.events[0], "a request got the failure that the agent keeps")
+        yield Link(failure.events[0], "a request got the failure that the agent had cached")
 
 
 def _wrappers(case: Case) -> list[Event]:
@@ -195,7 +195,7 @@ def _remedies(is_kept: bool, seconds: int, step: str) -> Iterator[Remedy]:
         f"Find why {step or 'the setup'} takes so long on that node",
         (
             "grep 'Run cmd' /tmp/ray/session_latest/logs/runtime_env_setup-*.log   # run the last one by hand: time …",
-            "curl -sSI https://pypi.org/simple/   # or your index: does it answer, and through which proxy?",
+            "curl -vsSI https://pypi.org/simple/ 2>&1 | grep -iE 'proxy|connected|< http'   # or your index. Run it on that node: does the index answer, and through which proxy?",
         ),
         doc=f"{DOC}#debugging",
     )

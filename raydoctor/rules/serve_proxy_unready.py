@@ -147,7 +147,7 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             "Give proxies more time to start",
             (
-                "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # before ray start, or before your program if it starts Ray",
+                "export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60   # on every node, before ray start, or before your program if it starts Ray",
             ),
             risk="disruptive",
             doc=_DOC,

@@ -77,7 +77,7 @@ _BELOW = 3
 _STACK = Gap(
     "stack of the replica",
     "no log shows what an unresponsive replica is doing",
-    "While it happens, on its node: py-spy dump --pid PID (the replica), or ray stack.",
+    "While the replica does not answer, run py-spy dump --pid PID on its node (PID: the replica), or ray stack.",
     optional=True,
 )
 

@@ -270,7 +270,7 @@ def _gap(hung: _Hung) -> Gap:
         f"stack of pid {hung.pid}",
         "missing from the capture; only a stack distinguishes a loop from a lock, a socket or a subprocess",
         paste.shell(
-            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt. Put the file into the folder of the logs, and diagnose that folder again.",
+            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt. Put the file into the folder with the logs, and diagnose that folder again.",
             pid=hung.pid,
         ),
         optional=True,

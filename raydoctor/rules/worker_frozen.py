@@ -108,8 +108,11 @@ def _remedies(case: Case, exits: list[WorkerExit]) -> tuple[Remedy, ...]:
             ),
         ),
         Remedy(
-            "If its state is T, resume it",
-            (paste.shell("kill -CONT {pid:pid}   # on the node of the worker", pid=pid),),
+            "If its state is T, end or resume the process: Ray has already treated it as dead, and no longer uses its result",
+            (
+                paste.shell("kill -KILL {pid:pid}   # on the node of the worker", pid=pid),
+                paste.shell("kill -CONT {pid:pid}   # instead, if it must clean up", pid=pid),
+            ),
         ),
         Remedy(
             "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",

@@ -317,7 +317,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 (
                     "df -h /dev/shm",
                     "docker run --shm-size=SIZE   # plus your other options. SIZE: a third of the memory. Kubernetes: an emptyDir with medium: Memory",
-                    "export RAY_preallocate_plasma_memory=1   # before ray start, or before your program if it starts Ray. Ray then fails when Ray starts instead of later",
+                    "export RAY_preallocate_plasma_memory=1   # on every node, before ray start, or before your program if it starts Ray. A store without enough memory then fails when Ray starts, not later",
                 ),
                 risk="disruptive",
             ),

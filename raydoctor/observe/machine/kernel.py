@@ -37,7 +37,7 @@ _RAW_LINE = pattern(r"<(\d+)>\[ *(\d+\.\d+)\] ?(.*)")
 _ESCAPED = pattern(r"\\x([0-9a-f]{2})")
 _HINT = (
     "Permit it for this user (sudo sysctl kernel.dmesg_restrict=0; or group adm or systemd-journal), or run "
-    "`sudo dmesg -T > dmesg.txt`, put the file into the folder of the logs, and diagnose that folder."
+    "`sudo dmesg -T > dmesg.txt`, put the file into the folder with the logs, and diagnose that folder."
 )
 
 

@@ -12,7 +12,7 @@ from raydoctor.model.values import Remedy
 TASK = (
     "@ray.remote(max_retries=10)   # tasks that may run twice: the default is 3, -1 means no limit"
 )
-ACTOR = "@ray.remote(max_restarts=3, max_task_retries=3)   # actors whose methods may run twice: both are 0 by default"
+ACTOR = "@ray.remote(max_restarts=3, max_task_retries=3)   # actors whose methods may run twice. The default of both options is 0"
 NODE = (TASK, ACTOR.replace("=3", "=-1"))
 """What survives the loss of a node: an actor is restarted there without a limit."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault-tolerance.html"
@@ -104,7 +104,7 @@ _RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Trai
 def _decorator(is_actor: bool, name: str, *, is_once: bool) -> str:
     if is_actor:
         return paste.python(
-            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, if its methods may run twice: both are 0 by default",
+            "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, if its methods may run twice. The default of both options is 0",
             name=name,
         )
     if is_once:

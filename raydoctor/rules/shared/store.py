@@ -257,7 +257,7 @@ FEWER = Remedy(
     "Find the code that keeps the objects in scope, and delete references that are no longer needed",
     (
         "RAY_record_ref_creation_sites=1 python your_script.py",
-        "ray memory --group-by STACK_TRACE",
+        "ray memory --group-by STACK_TRACE          # in another terminal, while the program runs",
         "del refs                                   # in the program, once a result has been used",
     ),
     doc=MEMORY_DOC,
@@ -271,6 +271,13 @@ SPILLING_ON = Remedy(
     risk="disruptive",
     doc=SPILLING_DOC,
 )
+
+
+def why_off(event: Event) -> str:
+    """How a raylet's line shows that it does not spill; an empty configuration is one that Ray cannot parse."""
+    if event.kind == "store.spilling_unparsed":
+        return "the spilling configuration is empty or invalid (Ray cannot parse it), so spilling is off on this node"
+    return "spilling is switched off on this node"
 
 
 def spill_to(title: str) -> tuple[Remedy, ...]:

@@ -59,7 +59,7 @@ OUT_OF_FILES = "[Errno 24]"
 MORE_FILES = Remedy(
     "Close files that are no longer needed, or raise the hard limit: Ray raises each worker's own limit to it",
     (
-        "ulimit -n 65536   # before ray start, or before your program if it starts Ray. If refused: nofile in /etc/security/limits.conf",
+        "ulimit -n 65536   # on that node, before ray start, or before your program if it starts Ray. If refused: nofile in /etc/security/limits.conf",
         "docker run --ulimit nofile=65536:65536   # plus your other options",
     ),
     risk="disruptive",

@@ -11,7 +11,7 @@ _DEBUGGING = f"{DOC}#debugging"
 
 IMAGE = Remedy(
     "Build the packages into the image or environment of the nodes, and drop them from runtime_env",
-    ("RUN pip install PACKAGE   # in the Dockerfile of the image of the cluster",),
+    ("RUN pip install PACKAGE   # in the Dockerfile of the cluster image",),
     doc=DOC,
 )
 KEPT = (
@@ -52,7 +52,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     name = wanted.partition("=")[0].rstrip("<>~! ") or wanted
     field = "uv" if "uv" in tool else "pip"
     if wanted == field == "uv":
-        steps = ("RUN pip install uv   # in the Dockerfile of the image of the cluster",)
+        steps = ("RUN pip install uv   # in the Dockerfile of the cluster image",)
         return (
             Remedy(
                 "Install uv on the nodes: Ray tried to download the tool itself", steps, doc=DOC
