@@ -1,9 +1,10 @@
-"""Requests wait forever although the cluster is large enough: actors, or tasks that wait themselves, hold the resources.
+"""Requests wait forever although the cluster is large enough: actors, or tasks that wait for other tasks, hold the resources.
 
 ## What you see
-Nothing moves, or `GetTimeoutError`. `raylet.out` contains once: `… cannot be scheduled right now. You can ignore this
-message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being
-claimed by actors`. Up to Ray 2.50 the driver prints a warning of the autoscaler; with Ray 2.60 it prints nothing.
+The program makes no progress, or `ray.get` raises `GetTimeoutError`. `raylet.out` contains once: `… cannot be scheduled
+right now. You can ignore this message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to
+all cluster resources being claimed by actors`. Up to Ray 2.50 the driver prints the autoscaler's warning, which Ray
+2.60 no longer does (versions between were not measured).
 
 ## Why
 An actor holds the resources that it requested as long as it is alive, busy or not. (An actor that requests no resources
@@ -26,7 +27,7 @@ work is done, or add nodes. Leave resources free for the tasks that actors wait 
 
 ## Not this when
 - no node could ever hold the request (`infeasible-request`).
-- tasks ahead in the queue are still running: a queue is not a failure.
+- other tasks are still running, and free their resources when they end: a queue is not a failure.
 - a placement group waits (`placement-group-pending`).
 - the holders wait for these very tasks (`nested-get-deadlock`).
 """

@@ -22,8 +22,10 @@ process printed an exception first.
 
 ## Fix
 For SIGKILL, give the container more memory, start fewer ranks on the host, or reduce what they hold in host memory: CPU
-offload (`--cpu-offload-gb` of vLLM and SGLang) and vLLM's `--swap-space`. For a crash, read the stack that `PYTHONFAULTHANDLER=1` prints, enlarge `/dev/shm` (`docker run --shm-size=16g`; in a pod
-an `emptyDir` with `medium: Memory` at `/dev/shm`), and compare the versions of the GPU driver and of CUDA.
+offload (`--cpu-offload-gb` of vLLM and SGLang) and vLLM's `--swap-space`. For a crash, start the engine again with
+`PYTHONFAULTHANDLER=1` in its environment and read the stack that it prints, enlarge `/dev/shm` (`docker run
+--shm-size=16g`; in a pod an `emptyDir` with `medium: Memory` at `/dev/shm`), and compare the versions of the GPU driver
+and of CUDA.
 
 ## Not this when
 - the output shows the exception of that process: the report then names it (`cuda-oom`, `gpu-memory-taken`,

@@ -5,17 +5,17 @@
   71.24 GiB)`.
 - `ValueError: No available memory for the cache blocks`, or `To serve at least one request with the model's max seq len
   (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.64 GiB)`.
-- SGLang: `RuntimeError: Not enough memory. Please try to increase --mem-fraction-static`, or `The memory capacity is
-  unbalanced. Some GPUs may be occupied by other processes`.
+- SGLang, an inference engine like vLLM: `RuntimeError: Not enough memory. Please try to increase
+  --mem-fraction-static`, or `The memory capacity is unbalanced. Some GPUs may be occupied by other processes`.
 - `AssertionError: Error in memory profiling. Initial free memory 58.23 GiB, current free memory 59.34 GiB`.
 
 ## Why
 vLLM reserves a share (`gpu_memory_utilization`) of the whole GPU, not of what is free. `Free memory on device … is less
 than` and SGLang's `occupied by other processes` mean that other processes hold the memory: an `EngineCore` or `ray::`
-worker of an earlier run, another engine, or the trainer on the same GPU. If vLLM's check passes, weights and
-activations use part of that reserve, and the KV cache gets the remainder. `No available memory for the cache blocks`,
-`larger than the available KV cache memory` and `Not enough memory` mean that the remainder is too small. `Error in
-memory profiling` means that another process freed memory while vLLM measured it.
+worker of an earlier run, another engine, or the trainer on the same GPU. If that share is free, weights and activations
+use part of it, and the KV cache gets the remainder. `No available memory for the cache blocks`, `larger than the
+available KV cache memory` and `Not enough memory` mean that the remainder is too small. `Error in memory profiling`
+means that another process freed memory while vLLM measured it.
 
 ## Confirm
 - *Before* the engine starts, `nvidia-smi --query-compute-apps=pid,used_memory --format=csv` on the node lists the
@@ -25,8 +25,9 @@ memory profiling` means that another process freed memory while vLLM measured it
 - `Model loading took … GiB` in the log is the size of the weights.
 
 ## Fix
-End leftover processes. If the GPU is shared on purpose, set the utilization to the free share. If the KV cache is too
-small, raise the utilization, shorten `max_model_len`, or use more GPUs.
+End leftover processes: `raydoctor zombies --kill` ends those of Ray, `kill PID` those that `nvidia-smi` lists. If the
+GPU is shared on purpose, set `gpu_memory_utilization` to the free share. If the KV cache is too small, raise
+`gpu_memory_utilization` (SGLang: `--mem-fraction-static`), shorten `max_model_len`, or use more GPUs.
 
 ## Not this when
 - the message is `CUDA out of memory`, while the model loads or runs (`cuda-oom`).

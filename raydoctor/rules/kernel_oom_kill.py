@@ -9,8 +9,8 @@
 ## Why
 A process asked for memory that its cgroup (a container's limit) or the machine no longer had. The kernel then killed
 the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they are killed before the
-daemons. Ray's own memory monitor did not act first: it is off, it uses a different limit than the kernel, or memory use
-rose faster than its interval (250 ms).
+daemons. Ray's own memory monitor did not act first because it is off, uses another limit than the kernel, or checks
+only every 250 ms while memory use rose within that time.
 
 ## Confirm
 - `sudo dmesg -T | grep -i 'killed process'` on that node shows the pid, or the name `ray::…` (cut to 15 characters).
@@ -19,9 +19,12 @@ rose faster than its interval (250 ms).
   `OOMKilled` and exit code 137.
 
 ## Fix
-Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let
-Ray's monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold=0.85` for
-`ray start`).
+Make the batches of the function that uses the memory smaller, or raise the limit. To run fewer of its calls at once,
+declare what one needs: `@ray.remote(memory=…)`. Let Ray's memory monitor act before the kernel does, on every node:
+
+    unset RAY_memory_monitor_refresh_ms; export RAY_memory_usage_threshold=0.85; ray start   # plus your options
+
+The value 0 of the first variable switches the monitor off. In a container, the monitor uses the limit of the container.
 
 ## Not this when
 - Ray's memory monitor killed the process (`ray-oom-kill`).

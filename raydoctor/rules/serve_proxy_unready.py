@@ -1,10 +1,10 @@
 """Serve replaced an HTTP proxy because the proxy was not ready in time.
 
 ## What you see
-`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to Ray 2.10) of a `ProxyActor`: ``The
-actor is dead because it was killed by `ray.kill` ``. `logs/serve/controller_*.log` contains `Proxy actor readiness
-check for proxy on … didn't complete in 5.0s` (Ray 2.20 and later) or `Didn't receive ready check response for proxy …
-after 5.0s` (Ray 2.9), then `Shutting down the unhealthy proxy and starting a new one`.
+`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to Ray 2.10) of a `ProxyActor`: ``The actor
+is dead because it was killed by `ray.kill` ``. `logs/serve/controller_*.log` contains `Proxy actor readiness check for
+proxy on … didn't complete in 5.0s` or `Didn't receive ready check response for proxy … after 5.0s` (before Ray 2.20),
+then `Shutting down the unhealthy proxy and starting a new one`.
 
 ## Why
 A proxy has five seconds to import its modules, bind its port and answer. Then the controller kills it and starts
@@ -14,11 +14,13 @@ program that waits for that proxy gets the error, although Serve itself keeps ru
 ## Confirm
 - More than five seconds pass between `Starting proxy` in the controller's log and the first line of
   `logs/serve/proxy_*.log`.
-- The load of that node was high, or its memory low, when Serve started.
+- `sar -q -r` on that node, or your monitoring, shows a high load or little free memory at that time.
 
 ## Fix
-Give proxies more time: set `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60` in the environment of the head node. Start Serve
-before the machine is loaded (`serve start`), and deploy afterwards.
+Start Serve before the machine is loaded (`serve start`), and deploy afterwards. Or give proxies more time: set this on
+every node before `ray start`, and restart Ray.
+
+    export RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60
 
 ## Not this when
 - the proxy's process ended by itself (`worker-vanished`, `ray-oom-kill`).

@@ -14,14 +14,16 @@ credentials for S3 are missing. Ray retries the write, and logs the error each t
 ## Confirm
 - Read the error in raydoctor's headline. Run `df -h` and `ls -ld` on the directory, on the node of the error, as Ray's
   user.
-- `raylet.out`: `Starting object store with directory …, fallback …` names the directory after `fallback`, unless
-  spilling is configured.
+- If spilling is configured, the directory is the one in that configuration. Otherwise `raylet.out` names it after
+  `fallback` in `Starting object store with directory …, fallback …`.
 - For S3, `python -c 'import boto3, smart_open'` in Ray's environment on every node fails if a package is missing.
 
 ## Fix
-Make the directory writable and large enough on every node, or set another one (`ray start
---object-spilling-directory=DIRECTORY`, Ray 2.45 and later; before, `_system_config={"object_spilling_config": …}`). For
-S3, install `boto3` and `smart_open` on every node.
+Make the directory writable and large enough on every node, or set another one. For S3, install `boto3` and `smart_open`
+on every node.
+
+    ray start --object-spilling-directory=DIRECTORY   # Ray 2.45 and later
+    ray start --head --system-config='{"object_spilling_config": "{\\"type\\": \\"filesystem\\", \\"params\\": {\\"directory_path\\": \\"DIRECTORY\\"}}"}'   # before Ray 2.45
 
 ## Not this when
 - the file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`).

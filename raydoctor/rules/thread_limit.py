@@ -19,9 +19,9 @@ idle worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemo
 ## Confirm
 Compare the number of threads with the limits, on that node:
 
-- `grep processes /proc/$(pgrep -o raylet)/limits` shows the user's limit, and
-  `ps -L -u "$(ps -o user= -p $(pgrep -o raylet))" | wc -l` counts this user's threads. Run it on the host: in a container
-  it counts only the container's.
+- `grep processes /proc/$(pgrep -o raylet)/limits` shows the user's limit (if no raylet runs, `ulimit -u` as Ray's user
+  does), and `ps -L -u "$(ps -o user= -p $(pgrep -o raylet))" | wc -l` counts this user's threads. Run it on the host:
+  in a container it counts only the container's.
 - `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`) shows
   the container's limit and its threads. `pids.events` counts the refusals.
 

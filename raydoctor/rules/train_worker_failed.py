@@ -12,8 +12,9 @@ collective operation and fail there. Most errors of a failed run are therefore e
 *first* rank. If another rule finds that cause, the report lists this finding as its consequence.
 
 ## Confirm
-- `logs/train/ray-train-sys-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and
-  its `worker-<WorkerID>-*.err`, contain the error (`Error in training function:`).
+- `logs/train/ray-train-sys-worker-<WorkerID>.log` (Train V2; its JSON contains `world_rank`) and
+  `worker-<WorkerID>-*.err` contain the error of a rank (`Error in training function:`). The rank with the earliest such
+  record failed first.
 - In `logs/train/ray-train-sys-controller-*.log`, `[FailurePolicy]` shows the number of failures and the limit.
 - A rank that hangs writes nothing at all: compare the last lines of all ranks.
 
