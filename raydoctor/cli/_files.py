@@ -88,7 +88,8 @@ def _settle(path: str) -> None:
     folder = os.path.dirname(path)
     with suppress(OSError):
         if os.path.getsize(path):
-            for name in sorted(filter(_PAGE.fullmatch, os.listdir(folder)))[:-_KEPT]:
+            others = set(os.listdir(folder)) - {os.path.basename(path)}
+            for name in sorted(filter(_PAGE.fullmatch, others))[: 1 - _KEPT]:
                 os.unlink(os.path.join(folder, name))
             return
         os.unlink(path)

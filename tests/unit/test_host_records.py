@@ -284,7 +284,9 @@ def test_the_previous_output_of_the_head_is_no_gap(
     with open_capture(str(tmp_path)) as capture:
         report = engine.run(capture)
     (restart,) = (d for d in report.diagnoses if d.rule == "head-restarted")
-    assert [gap.what for gap in restart.gaps] == ["the previous log of the head"] * is_missing
+    assert [gap.what for gap in restart.gaps] == [
+        "the previous output of the head's container"
+    ] * is_missing
 
 
 def test_the_output_of_a_container_that_kubectl_ray_log_wrote(tmp_path: Path) -> None:

@@ -376,7 +376,9 @@ def test_numbers_of_a_log_are_not_counted_up_to() -> None:
     ]
     with processor_time(1):
         room = [{"memory": 60e9}]
-        (smaller,) = placement_group_pending._smaller("PACK", [{"memory": 1e11}], room)
+        (smaller,) = placement_group_pending._smaller(
+            "PACK", [{"memory": 1e11}], room, is_first=True
+        )
     assert "55.9 GiB memory" in smaller.title
 
 

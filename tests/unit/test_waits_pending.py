@@ -144,7 +144,7 @@ def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -
     task = sample.task(1, "rank", {"CPU": 2}, placement_group_id=pending["placement_group_id"])
     rows = {"nodes": [sample.node({"CPU": 8})], "placement_groups": [pending], "tasks": [task]}
     (early,) = report(tmp_path, **rows).early
-    reason = "it needs 3 nodes (one per bundle), but there is only 1"
+    reason = "it needs 3 nodes (one per bundle), but the cluster has only 1"
     assert early.summary == f"waits for placement group ranks (STRICT_SPREAD): {reason}"
     with open_capture(str(tmp_path)) as capture:
         (finding,) = placement_group_pending.judge(Case(live.read(capture.files, [])))
