@@ -351,7 +351,18 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
     first = len(last) - 1
     while first > 0 and last[first].text.startswith(_GOES_ON):
         first -= 1
-    return last[first:] if last and _LONE.match(last[first].text) else []
+    return last[_frames_above(last, first) :] if last and _LONE.match(last[first].text) else []
+
+
+def _frames_above(own: list[_Own], end: int) -> int:
+    """The beginning of the traceback of the exception at `end`; `end` itself if no frame is above it."""
+    first = end
+    while first > 0 and own[first - 1].text.startswith(" "):
+        first -= 1
+    if first > 0 and own[first - 1].text.startswith(_TRACEBACK):
+        first -= 1
+    is_traceback = any(line.text.startswith(_FRAME) for line in own[first:end])
+    return first if is_traceback else end
 
 
 def _with_message(own: list[_Own]) -> list[_Own]:

@@ -200,9 +200,15 @@ def _not_started(case: Case) -> _DashboardEnd | None:
 
 
 def _ray_started(case: Case, report: Event) -> bool:
-    """Whether Ray went on with a dashboard: one that was only late may be ready by then."""
+    """Whether Ray went on: a dashboard that was only late may be ready by then.
+
+    Not so in a console that ends before the program works, and in which Ray names no address of a dashboard.
+    """
+    is_short = evidence.is_console(case) and not evidence.later_output(case, report)
     return any(
-        e.source is report.source and e.offset > report.offset and "dashboard at" in e.message
+        e.source is report.source
+        and e.offset > report.offset
+        and ("dashboard at" in e.message or not is_short)
         for e in case.of(STARTED_LOCAL.kind)
     )
 
@@ -504,7 +510,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("did not start: OSError: [WinError 6]",),
     ),
     console(
-        "Ray went on without a dashboard, whose log is empty",
+        "Ray went on without a dashboard, and the console ends",
         _START_FAILED.replace(", return code 1", "")
         + "2026-11-21 13:54:36,552\tINFO worker.py:1951 -- Started a local Ray instance.\n",
         says=("it was not ready in time",),

@@ -92,9 +92,13 @@ _AFTER_STAMP = pattern(
 )
 """A logger's header after a stamp."""
 _SPACED = pattern(
-    rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ -- )"
+    rf"({STAMP}) {{1,8}}(DEBUG|INFO|WARNING|ERROR|CRITICAL) {{1,8}}(?=[\w./-]+:\d+ --(?: |$))"
 )
 """A header of Ray with spaces in place of tabs."""
+_EMPTY = pattern(
+    rf"{STAMP}[\t ]+(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+[\w./-]{{1,200}}:\d+ --"
+)
+"""A header whose message begins on the next line: people lose the blank at its end."""
 _PUSHED = pattern(
     rf"(?:{STAMP}[\t ]+)?(?:WARNING|ERROR)[\t ]+worker\.py:\d{{1,5}} -- (?="
     r"A worker died or was killed while executing |The node with (?:node id|client ID):? "
@@ -193,7 +197,8 @@ def is_bare(text: str) -> bool:
 
 def strip(line: str) -> Stripped:
     """Remove foreign prefixes from a line."""
-    found = Stripped(line)
+    is_empty = line.endswith(" --") and _EMPTY.fullmatch(line) is not None
+    found = Stripped(f"{line} " if is_empty else line, changed=is_empty)
     for _ in range(_DEEPEST):
         if not _strip_one(found):
             break
