@@ -45,8 +45,8 @@ _TRACEBACK = (
 )
 FAILED = Signal(
     "autoscaler.failed",
-    "The autoscaler failed with the following error:",
-    r"^The autoscaler failed with the following error:(?:\n(?P<ended>Terminated with signal \d+))?",
+    "The autoscaler failed with the ",
+    r"^The autoscaler failed with the +following error:(?:\n(?P<ended>Terminated with signal \d+))?",
     (*DRIVER, "raylet-echo", "gcs-echo", "monitor"),
     "The autoscaler failed with the following error:\nTerminated with signal 15",
     extent="record",

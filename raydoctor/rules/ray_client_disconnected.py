@@ -50,7 +50,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 from raydoctor.rules.shared.failures import ended_programs, program
-from raydoctor.rules.shared.traceback import Raised
+from raydoctor.rules.shared.traceback import Raised, TracebackFrame
 
 _DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html"
 _JOB_DOC = (
@@ -198,8 +198,10 @@ def ray_client_disconnected(case: Case) -> Iterator[Finding]:
             yield _never(case, events)
     if not by_source:
         for ending, raised in ended_programs(case):
-            if not raised.type and raised.frames and _CLIENT.search(raised.frames[-1].file):
-                yield _cut_off(case, ending, raised)
+            own = [frame for frame in raised.frames if _CLIENT.search(frame.file)]
+            is_cut = not raised.type and own and own[-1] is raised.frames[-1]
+            if is_cut or (own and raised.type.startswith("grpc.")):
+                yield _cut_off(case, ending, raised, own[-1])
     closed = [e for e in case.of("client.shut_down") if e.source not in by_source]
     for events in evidence.grouped(closed, lambda e: e.source).values():
         if not evidence.goes_on(case, events[-1]):
@@ -263,13 +265,13 @@ def _not_started(case: Case) -> Iterator[Finding]:
 _CLIENT = pattern(r"[/\\]ray[/\\](?:util[/\\]client(?:[/\\]|_connect\.py)|client_builder\.py)")
 
 
-def _cut_off(case: Case, ending: Event, raised: Raised) -> Finding:
-    """A console that ends within Ray Client's own part of a traceback, before the exception."""
+def _cut_off(case: Case, ending: Event, raised: Raised, last: TracebackFrame) -> Finding:
+    """A console that ends within Ray Client's own part of a traceback, or with what gRPC raised in it."""
     is_start = any(frame.function in ("_server_init", "connect") for frame in raised.frames)
     what = "could not connect" if is_start else "failed"
     source = ending.source
     return Finding(
-        f"The Ray Client {what} in {called(raised.frames[-1].function)}, with an exception that the console cut off",
+        f"The Ray Client {what} in {called(last.function)}, with {raised.name or 'an exception that the console cut off'}",
         (Link(ending, "the console ends within the traceback of the Ray Client"),),
         explains=(Entity("client", source.path), program(ending)),
         caused_by=_ends(case),
@@ -463,6 +465,17 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, 
 _DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN[0].sample}\n"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the thread of a client of 1.4 ends with an exception of gRPC",
+        "Got Error from data channel -- shutting down: <_MultiThreadedRendezvous of RPC that terminated with:\n"
+        "Exception in thread Thread-6:\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.7/threading.py", line 926, in _bootstrap_inner\n    self.run()\n'
+        '  File "/venv/lib/python3.7/site-packages/ray/util/client/dataclient.py", line 69, in _data_main\n    for response in stream:\n'
+        '  File "/venv/lib/python3.7/site-packages/grpc/_channel.py", line 803, in _next\n    raise self\n'
+        "grpc._channel._MultiThreadedRendezvous: <_MultiThreadedRendezvous of RPC that terminated with:\n",
+        says=("The Ray Client failed in _data_main(), with _MultiThreadedRendezvous",),
+        severity="warning",
+    ),
     Example(
         "the connection drops and does not come back",
         {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},

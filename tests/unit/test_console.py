@@ -760,6 +760,49 @@ def test_a_word_that_ends_in_esc_is_no_colour() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("36m(Trainer pid=7)0m step 2", "(Trainer pid=7) step 2"),
+        ("36m(Core pid=7)0m(Wrapper pid=9)0m step 2", "(Core pid=7)(Wrapper pid=9) step 2"),
+        ("ran 5m(Trainer pid=7) step 2", "ran 5m(Trainer pid=7) step 2"),
+        ("f(a pid=7)0m is no prefix", "f(a pid=7)0m is no prefix"),
+        ("[[A(Trainer pid=7) step 2", "(Trainer pid=7) step 2"),
+        ("[A] step 2", "[A] step 2"),
+    ],
+)
+def test_what_is_left_of_codes_around_a_prefix_is_removed(line: str, shown: str) -> None:
+    assert shape.uncoloured(line) == shown
+    assert line == shown or not shape.is_simple(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("ray_Trainer:step() (pid=7, host=a)", "ray::Trainer.step() (pid=7, host=a)"),
+        ("ray_worker:shop.load() (pid=7, ip=10.0.0.2)", "ray::shop.load() (pid=7, ip=10.0.0.2)"),
+        ("ray_worker (pid=7, host=a)", "ray::task() (pid=7, host=a)"),
+        ("(pid=7) ray_Trainer:step() (pid=7, ip=a)", "(pid=7) ray::Trainer.step() (pid=7, ip=a)"),
+        ("the log of ray_Trainer (pid=7, ip=a)", "the log of ray_Trainer (pid=7, ip=a)"),
+    ],
+)
+def test_a_call_of_old_ray_is_named_as_later_ones(line: str, shown: str) -> None:
+    assert exceptions.with_call(line) == shown
+
+
+def test_a_header_whose_message_begins_on_the_next_line_stays_a_header() -> None:
+    header = "2026-11-21 14:33:08,082 ERROR services.py:1411 --"
+    assert shown_lines(header, "The last 20 lines") == [
+        "2026-11-21 14:33:08,082\tERROR services.py:1411 -- ",
+        "The last 20 lines",
+    ]
+
+
+def test_skypilots_logger_is_read() -> None:
+    line = "E 11-21 17:42:55 provisioner.py:740] ⨯ Failed to set up"
+    assert shown_lines(line) == ["\x1eE|||\x1eFailed to set up"]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "`ValueError: no rows`",

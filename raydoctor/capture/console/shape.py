@@ -36,6 +36,17 @@ _LEADING = pattern(
     r"(?:\[\d{1,2}m){1,3}(?=\((?:[^()\n]{0,300} )?(?:pid=\d|(?:pid=)?(?:raylet|gcs_server|autoscaler)[ ,)]))"
 )
 """Such codes in front of a process's name, of which a paste has lost the reset."""
+_NAKED = pattern(
+    r"(?:\d{1,2}m){0,3}(?P<prefixes>(?:\([A-Za-z][^()\n]{0,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\)"
+    r"(?:\d{1,2}m){0,3} ?){1,4})"
+)
+"""Process names between codes that lost the escape character and the bracket: `36m(Trainer pid=7)0m text`."""
+_NAKED_CODES = pattern(r"(?<=\))(?:\d{1,2}m){1,3}")
+_CURSOR = pattern(
+    r"(?:\[{1,2}[AK]){1,9}(?=\d{4}-\d\d-\d\d |\([A-Za-z][^()\n]{0,200} pid=\d"
+    r"|\((?:raylet|gcs_server|autoscaler)[ ,)]|Traceback \(|ray\.exceptions\.)"
+)
+"""What is left of the codes with which a progress bar moves up a line."""
 _RESETS = ("[0m", "[39m", "[22m", "[0;0m")
 """Without one of these and another code in the line, `[5m` is a program's text."""
 _CONTROLS = pattern(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -202,10 +213,14 @@ _OF_REPORT = (
 
 def uncoloured(text: str) -> str:
     """A line without control characters and terminal codes, even if those lost their escape character."""
+    if "m(" in text[:9] or ")0m" in text[:200]:
+        text = _without_naked_codes(text)
     if text.isprintable() and "[" not in text:
         return text
     is_reset = any(reset in text for reset in _RESETS)
     if text.startswith("[") and not is_reset and (code := _LEADING.match(text)):
+        text = text[code.end() :]
+    if text.startswith("[") and (code := _CURSOR.match(text)):
         text = text[code.end() :]
     if text.startswith("0[") and "m0[" in text:
         text = _ZERO.sub("\x1b", text)
@@ -223,6 +238,14 @@ def uncoloured(text: str) -> str:
     return text
 
 
+def _without_naked_codes(text: str) -> str:
+    found = _NAKED.match(text)
+    codes = _NAKED_CODES.findall(found["prefixes"]) if found else []
+    if found is None or not (codes or found.start("prefixes")):
+        return text
+    return _NAKED_CODES.sub("", found["prefixes"]) + text[found.end() :]
+
+
 def _is_coloured(text: str) -> bool:
     if "m" not in text or not any(reset in text for reset in _RESETS):
         return False
@@ -233,8 +256,10 @@ def is_simple(raw: str) -> bool:
     """Whether a line has nothing to remove and no other line joined to it: a quick test."""
     if not (raw.isprintable() or raw.replace("\t", "").isprintable()):
         return False
+    if "m(" in raw[:9] or ")0m" in raw[:200]:
+        return False
     if "[" in raw:
-        if raw[0] == "[" and _LEADING.match(raw):
+        if raw[0] == "[" and (_LEADING.match(raw) or _CURSOR.match(raw)):
             return False
         if "m" in raw and ("0m" in raw or "[39m" in raw or "[22m" in raw):
             return False
