@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import DRIVER, RAYLET_STARTED
+from raydoctor.case.signals import DRIVER, GCS, RAYLET, RAYLET_STARTED
 from raydoctor.cluster import hosts
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Subject
+from raydoctor.rules.shared.cluster import node_of_death
 
 CANCELLED = Signal(
     "slurm.cancelled",
@@ -58,6 +59,7 @@ NODE_FAILED = Signal(
     "srun: error: Node failure on node007",
     with_header=True,
 )
+_DAEMONS = (*GCS, *RAYLET)
 SIGNALS = (CANCELLED, *OOM, NODE_FAILED, RAYLET_STARTED)
 DOC = "https://slurm.schedmd.com/sacct.html"
 
@@ -184,15 +186,33 @@ def expanded(text: str, most: int = 2000) -> list[str]:
 def entities(case: Case, job: Ended, everything: bool) -> tuple[Entity, ...]:
     """What the end explains: the job, and the Ray nodes on its hosts, or all of them with the head and the drivers."""
     names = {host.partition(".")[0] for host in job.hosts}
+    lost = _lost_long_before(case) if everything else set()
     nodes = [
         e for e in case.of("raylet.started") if everything or e["hostname"].partition(".")[0] in names
     ]  # fmt: skip
     found = [hosts.entity(f"slurm {job.job}")]
-    found += [each for e in nodes for each in hosts.of_node(e["node"], e["ip"])]
+    found += [
+        each for e in nodes if e["node"] not in lost for each in hosts.of_node(e["node"], e["ip"])
+    ]
     if everything:
-        found += [hosts.entity(node) for node in case.ledger.node_ips]
+        found += [hosts.entity(node) for node in case.ledger.node_ips if node not in lost]
         found.append(hosts.entity("head"))
     return tuple(dict.fromkeys(found))
+
+
+_AT_ONCE = 600.0
+"""Seconds within which all nodes end with their job, and Ray records it."""
+
+
+def _lost_long_before(case: Case) -> set[str]:
+    """Nodes that the GCS lost while the others ran on for long: the end of the whole job is not why.
+
+    Only Ray's clocks are compared: Slurm's may be in another zone.
+    """
+    daemons = [e for e in case.events if e.at is not None and e.source.role in _DAEMONS]
+    end = max((e.at or 0.0 for e in daemons), default=0.0)
+    deaths = (e for e in daemons if e.kind == "node.dead" and (e.at or 0.0) < end - _AT_ONCE)
+    return {node_of_death(e) for e in deaths}
 
 
 def subjects(job: Ended) -> tuple[Subject, ...]:
