@@ -208,6 +208,9 @@ def _no_tasks(capture: Capture) -> RaydoctorError:
         cause = f" ({causes[0]})" if causes else ""
         hint = "If it is only slow: raydoctor hung --timeout 30. If it has ended, for its logs: raydoctor"
         return RaydoctorError(f"the cluster did not report its tasks{cause}", hint)
+    if lost := next((gap for gap in capture.gaps if gap.about == "tasks"), None):
+        why = f"{lost.what}: {lost.why}"
+        return RaydoctorError(f"{capture.path} holds no list of tasks ({why})", lost.hint)
     return RaydoctorError(
         f"{capture.path} holds no list of tasks",
         paste.shell(

@@ -48,16 +48,19 @@ class Gathered:
         clean = self.redactor.redact_json(value)
         self.place(name).write_text(json.dumps(clean, indent=1) + "\n", "utf-8", "backslashreplace")
 
-    def unpack(self, packed: Path, *parts: str) -> None:
+    def unpack(self, packed: Path, what: str, *parts: str) -> None:
         """Unpack an archive of logs into a folder of the capture. What is refused or lost is a gap.
 
-        Raises RaydoctorError if it is not an archive.
+        `what`: the archive's content; a known gap of it is not repeated. Raises RaydoctorError if it is not
+        an archive.
         """
         into = self.place(*parts)
         into.mkdir(exist_ok=True)
         budget = Budget()
         budget.limit_to_room(into)
-        self.gaps += archive.unpack(packed, into, budget).gaps
+        known = {gap.what for gap in self.gaps}
+        found = archive.unpack(packed, into, budget, what).gaps
+        self.gaps += [gap for gap in found if gap.what not in known]
 
     def capture(self) -> Capture:
         """The capture; it is valid as long as the folder."""

@@ -248,10 +248,11 @@ class _Steps:
     def unpack(self) -> None:
         """Unpack the archives, in the main thread: a signal removes the folder while others may write."""
         for packed, folder in self._archives:
+            what = f"Ray's logs in pod {folder[0]}"
             try:
-                self._into.unpack(packed, *folder)
+                self._into.unpack(packed, what, *folder)
             except RaydoctorError as error:
-                self._into.gaps.append(Gap(f"Ray's logs in pod {folder[0]}", error.message, _AGAIN))
+                self._into.gaps.append(Gap(what, error.message, _AGAIN))
             packed.unlink()
 
     def _output(self, pod: Pod, *options: str) -> list[Gap]:
