@@ -7,6 +7,7 @@ says that all is well. What has recovered does not count: a pod that is ready no
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.case import Case
@@ -67,8 +68,13 @@ class Trouble(NamedTuple):
     """A diagnosis that explains one of them explains the trouble."""
 
 
-def troubles(case: Case) -> Iterator[Trouble]:
+@lru_cache(maxsize=1)  # two rules and the unexplained errors need the same ones
+def troubles(case: Case) -> tuple[Trouble, ...]:
     """The failures of the pods of the logs, each once. Events of Kubernetes that repeat one are left out."""
+    return tuple(_troubles(case))
+
+
+def _troubles(case: Case) -> Iterator[Trouble]:
     if not any(event.kind.startswith("kube.") for event in case.events):
         return
     pods = Pods(case)
