@@ -561,7 +561,14 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
     if (lane := _lane_of_subject(draft, diagnosis) or first.lane) != first.lane:
         # Other processes report the end of a driver or of an actor; the failure is its own.
         at = min(first.at, draft.lanes[lane].end or first.at)
-        failed = TimelineMark(lane, "failure", diagnosis.headline, at, diagnoses=(diagnosis.id,))
+        failed = TimelineMark(
+            lane,
+            "failure",
+            diagnosis.headline,
+            at,
+            diagnoses=(diagnosis.id,),
+            short=diagnosis.rule,
+        )
         draft.marks.append(failed)
         return
     for number in signs[1:]:
@@ -572,7 +579,9 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
             draft.absorbed.add(number)
         else:
             draft.marks[number] = replace(mark, kind="failure")
-    draft.marks[signs[0]] = replace(first, kind="failure", text=diagnosis.headline)
+    draft.marks[signs[0]] = replace(
+        first, kind="failure", text=diagnosis.headline, short=diagnosis.rule
+    )
 
 
 def _lane_of_subject(draft: _Draft, diagnosis: Diagnosis) -> str:

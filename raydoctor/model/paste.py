@@ -35,8 +35,10 @@ _LONGEST = 1000
 _LONGEST_IN_TEXT = 200
 _BARE = pattern(r"[\w@+:,./-][\w@%+=:,./-]*", re.ASCII)
 """A word that no shell expands: zsh expands a leading `=`, every shell a leading `~`."""
-_PLAIN = pattern(r"[^\w .,:@+/×…\[\]-]")
+_PLAIN = pattern(r"[^\w .,:@+/×…‘’\[\]-]")
 """Text that a shell interprets if a comment or prose is pasted by mistake; zsh runs the text after a `#`."""
+_QUOTES = pattern(r"(?<=\w)'(?=\w)|`(?P<code>[^`]*)`")
+"""An apostrophe, and a command that is quoted as in Markdown; `’` acts in no shell."""
 _ACTS = pattern(
     r"""[$|&]|(?<!\S)\#|!(?=[\w!$?*\#^:-])   # expansions, pipes, the end of a line, history
       |(?P<ends>;(?!\ (?:\d[\d.,]*|a|after|it|its|job|largest:|lost|no|nobody|nothing|raylet|the|then|there
@@ -174,6 +176,7 @@ def text(template: str, /, **values: Values) -> Pasted:
 def plain(value: str) -> str:
     """A value for prose and comments: letters, digits and harmless punctuation."""
     kept = value if len(value) <= _LONGEST_IN_TEXT else value[: _LONGEST_IN_TEXT - 1] + "…"
+    kept = _QUOTES.sub(lambda m: "’" if m["code"] is None else f"‘{m['code']}’", kept)
     shown = _CODING.sub("coding_", _PLAIN.sub("_", kept))
     return f"_{shown[1:]}" if shown.startswith("-") else shown
 

@@ -25,7 +25,14 @@ from raydoctor.diagnosis import timeline as course
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import printable
-from raydoctor.model.timeline import Lane, Neighbours, Timeline, TimelineMark, UsageReading
+from raydoctor.model.timeline import (
+    Lane,
+    MarkKind,
+    Neighbours,
+    Timeline,
+    TimelineMark,
+    UsageReading,
+)
 from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Source, Tier
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
@@ -528,6 +535,26 @@ def test_a_failure_has_its_words_also_among_many_signs() -> None:
     lanes = (Lane("n", "node", "node 10.0.0.2"),)
     section, _ = timeline.section(Timeline(lanes, (*marks, failed)))
     assert re.search(r'<text class="word[^>]*>The provider starts no nodes</text>', section)
+
+
+def test_a_bar_reaches_the_mark_of_its_end_beside_others() -> None:
+    lanes = (Lane("n", "node", "node 10.0.0.2", begin=AT, end=AT + 10),)
+    kinds: tuple[MarkKind, ...] = ("kill", "death", "end")
+    marks = [TimelineMark("n", kind, "ends", AT + 9.9 + n / 20) for n, kind in enumerate(kinds)]
+    section, _ = timeline.section(Timeline(lanes, (TimelineMark("n", "start", "", AT), *marks)))
+    for name in ("broad", "narrow"):
+        drawn = drawing(section, name)
+        (bar,) = re.findall(r'class="bar" d="M[\d.]+ [\d.]+H([\d.]+)"', drawn)
+        (end,) = re.findall(r'href="#k-end" x="([\d.]+)"', drawn)
+        assert abs(float(bar) - float(end)) < 0.1, name
+
+
+def test_a_failure_without_room_for_its_words_has_the_name_of_its_rule() -> None:
+    words = "The cluster at 10.0.0.2:6379 requires an authentication token of every driver"
+    failed = TimelineMark("n", "failure", words, AT + 5, short="auth-token")
+    begin = TimelineMark("n", "start", "joins", AT)
+    section, _ = timeline.section(Timeline((Lane("n", "node", "node"),), (begin, failed)))
+    assert re.search(r'<text class="word[^>]*>auth-token</text>', drawing(section, "narrow"))
 
 
 def test_a_count_beside_a_mark_is_explained() -> None:

@@ -302,6 +302,8 @@ def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, name_y: float, scal
     name = _text.cut(_text.one_line(row.name), int(room / _NAME_LETTER))
     begin = scale.x(row.begin) if row.begin is not None else layout.left
     end = scale.x(row.end) if row.end is not None else layout.width - layout.right
+    # Beside other marks, that of the end may be moved.
+    end = max((end, *(each.x for each in labels if each.spot.kind == "end")))
     bar = "bar unknown" if row.missing else "bar"
     missing = _fitting(_clauses(row.missing), layout.width - layout.left - 6)
     line = el(
