@@ -44,7 +44,7 @@ class ResourceHolder(NamedTuple):
     @property
     def does(self) -> str:
         """What it is doing while it holds them."""
-        return "waits in ray.get" if self.waits else "is at work" if self.busy else "runs nothing"
+        return "waits in ray.get" if self.waits else "is busy" if self.busy else "runs nothing"
 
     @property
     def subject(self) -> Subject:
@@ -83,7 +83,7 @@ def hold(
     many = len({h.id for h in holders}) > 1
     does = ""
     if at_work:
-        does = f" and {'are' if many else 'is'} at work"
+        does = f" and {'are' if many else 'is'} busy"
     elif not any(h.busy for h in holders):
         does = f" and {'run' if many else 'runs'} nothing"
     jobs, own = {_job(h.event) for h in holders} - {""}, {_job(e) for e in waiters} - {""}

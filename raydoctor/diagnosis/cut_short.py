@@ -52,13 +52,16 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         for end in [e for e in case.endings.values() if e["gave_up"]][:1]:
             said = text.cut(text.one_line(end.text.rpartition("\n")[2]), _LONGEST)
             ended = f"the program ended with a line that may report a failure: {said}"
-            yield _gap(end, "whether the program failed", ended)
+            yield _gap(end, "whether the program failed", ended, hint=_EXIT_CODE)
 
 
-def _gap(event: Event, unknown: str, ended: str, about: str = "end") -> Gap:
+_RUNNING = "raydoctor hung   # next time, before the program ends"
+_EXIT_CODE = "Look up the exit code of the program. Next time: raydoctor run -- COMMAND"
+
+
+def _gap(event: Event, unknown: str, ended: str, about: str = "end", hint: str = _RUNNING) -> Gap:
     where = f"{event.source.path}:{event.source.line(event.line)}"
     why = f"{ended}; the logs do not show more ({where})"
-    hint = "raydoctor hung   # next time, before it ends"
     return Gap(unknown, why, hint, about=about, is_observation=True)
 
 

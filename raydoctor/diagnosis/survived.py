@@ -52,7 +52,7 @@ def lower(
         return None
     is_death = "worker" in kinds and "actor" not in kinds
     lowest: Severity = "warning" if kinds & _HURTS or is_death else "info"
-    headline = f"{finding.headline} (the program continued after it)"
+    headline = f"{finding.headline}, and the program continued"
     return replace(finding, severity=lowest, headline=headline), is_proven
 
 

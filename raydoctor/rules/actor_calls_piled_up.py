@@ -6,7 +6,7 @@ prints the warning `More than 5000 tasks are pending submission to actor …`, a
 
 ## Why
 By default an actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments
-in the caller's memory until the actor executes it.
+in the caller's memory until the actor executes the call.
 
 ## Confirm
 - `ray summary tasks` shows many calls of one method in state `SUBMITTED_TO_WORKER` or

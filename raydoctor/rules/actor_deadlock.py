@@ -251,7 +251,7 @@ def _shows(worker: calls.Worker, *, alone: bool) -> str:
     )
 
 
-_INFERRED = ". It holds no handle of a busy actor outside this group (inferred: ray stack confirms)"
+_INFERRED = ". It holds no handle of a busy actor outside this group (inferred from these counts, ray stack can confirm it)"
 
 
 def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[Remedy, ...]:

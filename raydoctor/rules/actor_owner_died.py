@@ -187,6 +187,8 @@ def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
         (end for words, end in _ENDS.items() if left and words in left[0]["detail"]),
         f"was lost{lost}" if lost else "ended",
     )
+    if not case.names.get(orphan.owner) and not pid:
+        return f"the process that created {it} {end}"
     return f"{owner}, which created {it}, {end}"
 
 

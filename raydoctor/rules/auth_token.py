@@ -121,7 +121,10 @@ def _of_client(burst: list[Event]) -> Finding:
     return Finding(
         f"The GCS refused {evidence.total(burst)} requests without an authentication token within {seconds}: a driver "
         "or a ray command tried to connect and sent none",
-        (Link(burst[0], "the GCS refuses the first request"), Link(burst[-1], "and the last")),
+        (
+            Link(burst[0], "the GCS refuses the first request"),
+            Link(burst[-1], "the GCS refuses the last request"),
+        ),
         explains=(Entity("auth", "driver"),),
         severity="error",
         remedies=(_mode("that driver"), *_remedies("that driver", missing=True)),
@@ -202,7 +205,7 @@ def _of_nodes(case: Case, refusals: list[Event]) -> Finding:
     )
     return Finding(
         f"The GCS refuses {subject}: the authentication token there is missing or differs from the head's",
-        tuple(Link(e, "refused because of its token") for e in refusals[:3]),
+        tuple(Link(e, "the GCS refuses the node because of its token") for e in refusals[:3]),
         explains=(
             Entity("auth", "nodes"),
             *(Entity(kind, n) for n in unique for kind in ("raylet", "node")),
@@ -232,7 +235,7 @@ def _mode(place: str) -> Remedy:
         f"Enable tokens in {place}: ray start enables them for the cluster, but with an explicit address a driver does "
         "not read the token file otherwise",
         (
-            "export RAY_AUTH_MODE=token   # before the driver, on the machine of the head without further steps",
+            "export RAY_AUTH_MODE=token   # before the driver starts. On the machine of the head, this is all",
         ),
         since=(2, 52),
         doc=_DOC,

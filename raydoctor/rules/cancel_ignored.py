@@ -116,7 +116,7 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
 
 def _reason(ignored: list[tuple[Event, calls.Worker]]) -> str:
     if all(worker.actor for _, worker in ignored):
-        return "of an actor's methods, ray.cancel ends only coroutines, and only where they await"
+        return "ray.cancel ends only coroutines among the methods of an actor, and only at an await"
     return "the code caught the KeyboardInterrupt, or a blocking call delayed it"
 
 

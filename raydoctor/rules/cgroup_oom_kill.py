@@ -22,7 +22,7 @@ ran at the same time, let fewer run (`memory=`, `num_cpus=`). Let Ray's memory m
 (`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when
-- the kernel log is readable: it then decides (`kernel-oom-kill`).
+- the kernel log is readable: it shows which process was killed (`kernel-oom-kill`).
 - Ray's memory monitor (`ray-oom-kill`), a crash (`worker-native-crash`) or the death of the owner process
   (`worker-killed-with-owner`) explains the worker's end.
 - no worker ended: raydoctor does not report the counter alone.
@@ -119,18 +119,18 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 def _of_the_killed(case: Case, exits: list[WorkerExit]) -> Remedy:
     """Less memory for what was killed; fewer at once only where the cluster's tasks do not show that one ran alone."""
     killed = next((e for e in exits if e.names), None)
-    name = killed.called if killed else "the function that needs most memory"
+    name = killed.called if killed else "the largest function"
     plain = killed.names[-1] if killed else name
     smaller = paste.python("# {name}: smaller batches, chunks or streaming", name=plain)
     if killed and _ran_alone(case, killed):
-        title = f"Reduce the memory that {name} needs: it ran alone, so fewer calls at once would not help"
+        title = f"Reduce the memory of {name}: it ran alone, so fewer calls at once would not help"
         return Remedy(title, (smaller,), doc=DOC)
     fewer = paste.python(
         "@ray.remote(num_cpus=2)   # {name}: half as many run on a node as with the default, 1",
         name=plain,
     )
     title = (
-        f"Reduce the memory that {name} needs, or, if several calls ran at the same time, run fewer"
+        f"Reduce the memory of {name}, or run fewer of its calls at once if several ran together"
     )
     return Remedy(title, (smaller,) if killed and killed.actor else (smaller, fewer), doc=DOC)
 
@@ -202,7 +202,7 @@ EXAMPLES: tuple[Example, ...] = (
                 _AT, memory=[_cgroup(1)], tasks=[sample.task(1, "load", {"CPU": 1}, worker_id=_W)]
             ),
         },
-        says=("Reduce the memory that load() needs", "ran alone"),
+        says=("Reduce the memory of load()", "ran alone"),
     ),
     Example(
         "two calls of load() ran",
@@ -218,7 +218,7 @@ EXAMPLES: tuple[Example, ...] = (
                 ],
             ),
         },
-        says=("if several calls ran at the same time, run fewer", "num_cpus=2"),
+        says=("run fewer of its calls at once if several ran together", "num_cpus=2"),
     ),
     Example(
         "the cgroup counts no kill",

@@ -2,7 +2,7 @@
 
 ## What you see
 Ray reports neither a wrong clock nor a pause, only their effects. The headline of the report says which of the two it
-is: `The clock of node …`, `Node … was paused`, or `The raylet … is stopped`. Only for the first one, look at NTP.
+is: `The clock of node …`, `Node … was paused`, or `The raylet … is stopped`. Check NTP only for the first.
 
 - A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
   cause. Tokens and certificates are rejected as not yet valid.

@@ -11,13 +11,13 @@ An actor holds the resources that it requested as long as it is alive, busy or n
 needs one free CPU to be placed, but does not keep it.) If actors hold all of a resource, tasks wait until an actor
 ends. A task that waits in `ray.get` for a child releases its CPUs, but not its GPUs, memory or custom resources.
 
-If the holders are busy actors, raydoctor reports the wait only after a minute, as a warning.
+If busy actors hold the resources, raydoctor reports the wait only after a minute, as a warning.
 
 ## Confirm
 - `ray status` shows that everything is used, and lists `Pending Demands` (older Ray: `Demands`).
 - `ray list actors --filter state=ALIVE --detail` shows which actors are alive, including those of other jobs.
-- `Resource usage {` in `debug_state.txt`, and in `raylet.out` right after the message, lists the holders and their
-  amounts.
+- `Resource usage {` in `debug_state.txt`, and in `raylet.out` right after the message, lists which workers hold
+  resources, and how much.
 - On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait, and for
   which resources.
 
@@ -29,7 +29,7 @@ work is done, or add nodes. Leave resources free for the tasks that actors wait 
 - no node could ever hold the request (`infeasible-request`).
 - other tasks are still running, and free their resources when they end: a queue is not a failure.
 - a placement group waits (`placement-group-pending`).
-- the holders wait for these very tasks (`nested-get-deadlock`).
+- the tasks or actors that hold the resources wait for these very tasks (`nested-get-deadlock`).
 """
 
 from __future__ import annotations
@@ -659,7 +659,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "1 train() task waits for 1 CPU",
-            "1 Simulator actor of job 2 holds 2 of 2 CPUs and is at work",
+            "1 Simulator actor of job 2 holds 2 of 2 CPUs and is busy",
         ),
         severity="warning",
     ),

@@ -20,8 +20,8 @@ that is older than its client replies with 404. `RAY_API_SERVER_ADDRESS` and `RA
 address in a program.
 
 ## Confirm
-- `curl -sS http://HEAD:8265/api/version` from the same machine fails too. A dashboard would print JSON with Ray's
-  version.
+- `curl -sS http://HEAD:8265/api/version` from the same machine fails as well. A working dashboard prints JSON with
+  Ray's version.
 - On the head: `ss -ltnp` shows which address and port the dashboard listens on.
 - Kubernetes: if `kubectl get endpoints NAME-head-svc` lists no address, the head is not ready: read its log.
 
@@ -337,7 +337,7 @@ def _headline(last: Event, address: str, reasons: list[Event]) -> str:
     if last["source"]:
         return "The dashboard could not answer a query of the cluster's state: the GCS or a node's agent did not answer it"
     if last.kind == _NO_STATE[0].kind and last["code"]:
-        return f"The server{at} answered a query of the cluster's state with status {last['code']}: a proxy did not reach the dashboard, or it failed"
+        return f"The server{at} answered a query of the cluster's state with status {last['code']}: a proxy did not reach the dashboard, or the dashboard failed"
     if last.kind == _NO_STATE[0].kind and not address:
         return "No dashboard answered a query of the cluster's state: it does not run, was not started, or is out of reach"
     speaks = _OTHER_PORTS.get(address.rpartition(":")[2])

@@ -137,7 +137,7 @@ def _split_waits(case: Case, events: list[Event]) -> Finding:
     )
     return Finding(
         f"A split dataset waited more than {first['seconds']} s at the start of epoch {first['epoch']}: the reader{'s' if len(waiting) > 1 else ''} of {splits} "
-        "wait for another rank that does not read its split",
+        f"wait{'' if len(waiting) > 1 else 's'} for another rank that does not read its split",
         (Link(first, "Ray Data starts an epoch when every split is read"),),
         explains=(Entity("data-operator", "split"),),
         caused_by=(*evidence.exit_entities(case.exits), Entity("waiting", "cluster")),

@@ -353,7 +353,7 @@ def _no_files(case: Case, disk: RayDisk) -> Finding:
         explains=(disk.entity, Entity("disk", disk.node or disk.path)),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
         severity="warning" if disk.inodes_free else "error",
-        remedies=(Remedy("Find the directory with most files, and remove files that are not needed", (search,)), *_ELSEWHERE),
+        remedies=(Remedy("Find the directory with the most files, and remove files that are not needed", (search,)), *_ELSEWHERE),
     )  # fmt: skip
 
 

@@ -198,7 +198,7 @@ def _no_head(case: Case, events: list[Event]) -> Finding:
         count=evidence.total(events),
         remedies=(
             Remedy(
-                "On the head, check that a raylet runs, and read why it ended; compare the versions of Ray",
+                "On the head, check whether a raylet runs, read why the last one ended, and compare the versions of Ray",
                 (
                     "pgrep -a raylet; ray --version   # this and the next line: on the head",
                     "tail -n 20 /tmp/ray/session_latest/logs/raylet.out /tmp/ray/session_latest/logs/raylet.err /tmp/ray/session_latest/logs/dashboard_agent.log",

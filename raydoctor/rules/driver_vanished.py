@@ -32,7 +32,7 @@ If the program calls `os._exit` on purpose after its work, call `ray.shutdown()`
 ## Not this when
 - the driver's output ends with a traceback, or after `ray.shutdown()`.
 - the GCS outlived the raylet (`raylet-died`), or a driver reports that Ray ended first (`gcs-died`).
-- the driver is that of a Ray Client, a server on the head, which Ray kills when its client has left.
+- the driver belongs to a Ray Client: Ray kills that process on the head when its client has left.
 """
 
 from __future__ import annotations

@@ -285,7 +285,8 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
     }
     links += [
         Link(
-            e, f"{names.get(role, 'a process of Ray')} had no GCS for {end.waited:.0f} s and exits"
+            e,
+            f"{names.get(role, 'a process of Ray')} has not reached the GCS for {end.waited:.0f} s, and exits",
         )
         for role, e in list(by_role.items())[:3]
     ]

@@ -807,7 +807,7 @@ def _no_answer(case: Case, host: str, port: str, events: list[Event]) -> Finding
         (
             *(Link(e, "the driver connects to this address") for e in (joined,) if e),
             *(Link(e, f"no connection to {address}" if e.kind == NO_ANSWER.kind else "the node waits for the head") for e in (asked,) if e),
-            *(Link(e, "it stops waiting for the GCS") for e in (first,) if e not in errors),
+            *(Link(e, "the process stops waiting for the GCS") for e in (first,) if e not in errors),
             *(Link(e, f"the program got {e['type']}") for e in errors[:1]),
         ),
         explains=(Entity("gcs-away", address),),
@@ -927,7 +927,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     if waited < _DEFAULT_WAIT:
         return
     yield Remedy(
-        f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
+        f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions",
         (
             paste.shell(
                 "export RAY_gcs_rpc_server_reconnect_timeout_s={seconds}   # on every node before ray start, and in the shell that starts the driver",

@@ -15,7 +15,7 @@ A GPU kernel accessed an address outside its memory, or a check in the kernel fa
 not the cause. No later call of that process succeeds. Even if the NCCL watchdog reports the error first, the network is
 not the cause.
 
-The Xid in the kernel log separates programs from hardware:
+The Xid (NVIDIA's error number) in the kernel log distinguishes faults of the program from faults of the hardware:
 
 - 13, 31: usually the program or a library on the GPU.
 - 48, 62, 64, 74, 79, 94, 95, 119, 120, 140: the GPU itself, its memory, link or firmware.
@@ -256,7 +256,9 @@ def _links(
         )
     for event in [e for e in _processes(incident.events).values() if e not in assertions][:2]:
         is_watchdog = event.kind == WATCHDOG.kind
-        action = "torch's watchdog ended the process" if is_watchdog else "the process printed it"
+        action = (
+            "torch's watchdog ended the process" if is_watchdog else "the process printed the error"
+        )
         yield Link(event, f"{action} ({_error(incident.what)})")
     for seen in incident.errors[:1]:
         yield Link(seen.event, f"{called(seen.failure.function)} raised the error")

@@ -747,7 +747,8 @@ def _placement(case: Case, waits: list[Event]) -> Iterator[Finding]:
             *([_address(pinned)] if pinned else []),
             _holders(),
             Remedy(
-                f"Or let every node with GPUs join before vLLM starts, or ask for fewer than {asked} GPUs",
+                "Or let every node with GPUs join before vLLM starts"
+                + (f", or ask for fewer than {asked} GPUs" if asked > 1 else ""),
                 (
                     "ray status   # the sum of GPUs",
                     "vllm serve MODEL --tensor-parallel-size=TP --pipeline-parallel-size=PP",

@@ -7,9 +7,9 @@ worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailabl
 although the worker was healthy.
 
 ## Why
-Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and
-all values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since Ray 2.43
-(`RAY_max_grpc_message_size` changes it). These exceed it:
+Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all
+values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since Ray 2.43
+(`RAY_max_grpc_message_size` changes it). Messages that exceed the limit usually contain one of these:
 - very many small arguments or results in one call;
 - a huge runtime environment;
 - a query for the state of very many tasks;

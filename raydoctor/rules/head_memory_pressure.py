@@ -19,7 +19,7 @@ grows with task events, dead actors and dead workers, and the dashboard with the
 
 ## Fix
 Keep data out of the driver: pass references instead of values, and write results from tasks. Run the driver on another
-node, keep tasks off the head (`--num-cpus=0`), or give the full node more memory.
+node, keep tasks off the head (`--num-cpus=0`), or give that node more memory.
 
 ## Not this when
 - workers hold most of the memory (`ray-oom-kill`).

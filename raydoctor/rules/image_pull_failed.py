@@ -13,7 +13,7 @@ machine. `no matching manifest` means that the image does not exist for the mach
 
 ## Confirm
 - `kubectl describe pod POD` shows the event `Failed` with the registry's reply.
-- `docker pull IMAGE` or `crane manifest IMAGE` on another machine fails too if the image does not exist.
+- `docker pull IMAGE` or `crane manifest IMAGE` on another machine fails as well if the image does not exist.
 
 ## Fix
 - Correct the image's name or tag.
@@ -93,11 +93,11 @@ def _finding(pods: Pods, image: str, failed: list[Event]) -> Finding:
     why = next((shown for form, shown in _WHYS if any(map(form.search, texts))), "")
     last = failed[-1]
     return Finding(
-        f"{kubernetes.capital(kubernetes.named(failed))} cannot start: image "
-        f"{image or 'of the container'} cannot be pulled{f', because {why}' if why else ''}",
+        f"{kubernetes.capital(kubernetes.named(failed))} cannot start: its image{f' {image}' if image else ''} "
+        f"cannot be pulled{f', because {why}' if why else ''}",
         (
             *(Link(pod, "the container waits for its image") for pod in failed[:1]),
-            *(Link(event, "what the machine got from the registry") for event in _from_registry(records, failed)),
+            *(Link(event, "the registry's reply") for event in _from_registry(records, failed)),
         ),
         explains=tuple(
             dict.fromkeys((*(x for pod in failed for x in pods.entities(pod)), Entity("autoscaler", "launch")))

@@ -370,7 +370,7 @@ def _of_rayjob(record: Event) -> Finding:
     last = f", and its last line is: {_cut(record['last_words'])}" if record["last_words"] else ""
     return Finding(
         f"RayJob {record['name']} failed: its entrypoint ended with an error{last}",
-        (Link(record, "KubeRay's verdict on the job"),),
+        (Link(record, "KubeRay's status of the job"),),
         explains=(Entity("submission", record["submission"] or record["name"]),),
         caused_by=(hosts.entity("head"),),
         subjects=(Subject("job", record["submission"] or None, record["name"]),),
@@ -701,7 +701,7 @@ def _of_driver(case: Case, ends: Sequence[drivers.DriverEnd]) -> Finding:
     what = (
         last.raised.name
         or ("the error of a failed task, which ray.get raised" if of_ray_get else "")
-        or ("an exception" if last.is_error else "an exception or Ctrl-C, which Ray records alike")
+        or ("an exception" if last.is_error else "an exception or Ctrl-C (Ray records both alike)")
     )
     known = "" if last.raised.type else ", without the type of its exception"
     explained = [
@@ -1028,7 +1028,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: a call, which Ctrl-C can interrupt",
         _live(sample.driver(1, _OF_WAIT)),
         severity="info",
-        says=("an exception or Ctrl-C, which Ray records alike, in wait() (train.py:14)",),
+        says=("an exception or Ctrl-C (Ray records both alike), in wait() (train.py:14)",),
     ),
     Example(
         "live: ray.get raised the error of a task that failed",

@@ -216,7 +216,7 @@ def _agent_remedies() -> Iterator[Remedy]:
         doc=jobs.JOBS_DOC,
     )
     yield Remedy(
-        "If it never does, find out on the head why the agent is missing",
+        "If the agent never runs, find out on the head why it is missing",
         (
             "pgrep -af dashboard/agent.py; tail -n 50 /tmp/ray/session_latest/logs/dashboard_agent.log",
             "ss -ltnp | grep 52365   # its HTTP port: held by an earlier Ray? ray start --dashboard-agent-listen-port=PORT",

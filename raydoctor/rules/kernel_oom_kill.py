@@ -149,7 +149,7 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
         name = f"{kill.comm} (pid {kill.pid})"
         entity = Entity("process", f"{kill.event.source.node}/{kill.pid}")
         is_rays = kill.comm.startswith("ray::") or kill.comm in ("raylet", "gcs_server")
-        joined = "only this log was given" if is_rays else "if Ray started this process"
+        joined = "a name of Ray's processes" if is_rays else "Ray may have started it"
         severity: Severity = "error" if is_rays else "warning"
         return _Victim(kill, name, joined, None, (entity,), severity)
     if not kill.comm.startswith("ray::") or kill.event.at is None:

@@ -9,7 +9,7 @@
 - No pod of the cluster appears, or the cluster stays as it was.
 
 ## Why
-The operator compares each object with what runs, again and again. It stops at the first step that fails: a manifest that
+The operator repeatedly compares each object with what runs. It stops at the first step that fails: a manifest that
 breaks one of its rules, a ServiceAccount, Secret or cluster that the manifest names and that does not exist, or an
 object of the same name that another owner has. A panic is a bug of the operator, usually reached by one particular
 manifest. While it lasts, no object of Ray makes progress.
@@ -150,7 +150,7 @@ def _panicked(panics: list[tuple[Event, Event]]) -> Finding:
     package = frame["package"].rpartition("/")[2]
     return Finding(
         f"KubeRay's operator panicked in {function} ({package}): {cut(clause(event['why']), _LONGEST)}",
-        (Link(event, "the operator panics"), Link(frame, "its own code at that moment")),
+        (Link(event, "the operator panics"), Link(frame, "the operator's function that panicked")),
         explains=(Entity("autoscaler", "launch"),),
         count=len(panics),
         remedies=(

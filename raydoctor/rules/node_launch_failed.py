@@ -3,11 +3,10 @@
 ## What you see
 Tasks wait, and `monitor.log` repeats `Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …`. The
 driver prints the same with the prefix `(autoscaler +1m2s)`. `ray status` lists such failures under `Recent failures`.
+If the provider creates nothing, version 2 of the autoscaler writes `Update instance REQUESTED->QUEUED (…): queue again
+to launch after timeout=600s`.
 
 ## Why
-Version 2 of the autoscaler writes `Update instance REQUESTED->QUEUED (…): queue again to launch after timeout=600s`
-if the provider creates nothing.
-
 The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
 (`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head is not allowed
 to create machines (`UnauthorizedOperation`). On vSphere, there may be no host with enough unused GPUs. `ray up` also
@@ -452,7 +451,7 @@ def _without_cards(case: Case, short: list[Event]) -> Finding:
         severity=waiting.severity(case),
         remedies=(
             Remedy(
-                "Remove the VMs that hold the GPUs, or lower max_workers of the node type to the GPUs there are",
+                "Remove the VMs that hold the GPUs, or lower max_workers of the node type to the number of free GPUs",
                 ("grep 'is used by VM' /tmp/ray/session_latest/logs/monitor.log   # on the head: which VM holds which GPU", "ray status   # nodes of this cluster"),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
@@ -475,7 +474,7 @@ def _given_up(case: Case) -> Iterator[Finding]:
     why = (said or panics)[0]["why"] if said or panics else "AWS refused a request"
     yield Finding(
         f"Ray's cluster launcher ended: {cut(clause(why), _LONGEST)}",
-        (Link(first, "the launcher ends"), *(Link(e, "the answer of AWS") for e in said if e is not first)),
+        (Link(first, "the launcher ends"), *(Link(e, "AWS's reply") for e in said if e is not first)),
         explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is source)),
         remedies=tuple(_of_refusal(why)),
         covers=(*panics, *boto, *said, *(e for e in case.of("log.error") if e.source is source)),

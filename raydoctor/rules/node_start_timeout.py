@@ -17,8 +17,8 @@ or a setup command fails.
 - On virtual machines, `monitor.out` on the head shows the output of each setup command.
 
 ## Fix
-Remove what delays the start: keep the image on the machines, raise the quota, correct the command. If the start only
-takes long, raise the limit in the environment of the head (KubeRay: of the container `autoscaler`):
+Remove what delays the start: keep the image on the machines, raise the quota, correct the command. If the start is only
+slow, raise the limit in the environment of the head (KubeRay: of the container `autoscaler`):
 
     RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S=3600
 
@@ -91,7 +91,7 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
                 finds_cause=True,
             ),
             Remedy(
-                "If the start only takes long, give it more time in the environment of the autoscaler",
+                "If the start is only slow, raise its time limit in the environment of the autoscaler",
                 (paste.shell(_INSTALL_LIMIT if installs else _JOIN_LIMIT, seconds=2 * int(last["seconds"] or 1800)),),
                 risk="disruptive",
                 doc=autoscaler.AUTOSCALING_DOC,

@@ -181,9 +181,9 @@ def _name_of(culprit: Event) -> str:
 
 
 def _part_of(culprit: Event) -> str:
-    """`database.lock, in an object of Database`."""
+    """`database.lock, held by Database`."""
     name, holder = _name_of(culprit).replace(_ARROW, "."), _class_of(culprit["parent"])
-    return f"{name or 'the object itself'}{f', in an object of {holder}' if holder else ''}"
+    return f"{name or 'the object itself'}{f', held by {holder}' if holder else ''}"
 
 
 _ARROW = " -> "
@@ -485,7 +485,7 @@ def _captured(refusal: _RefusedPickle) -> Remedy:
 
 def _leave_out(holder: str, name: str) -> Remedy:
     return Remedy(
-        f"Or pickle {holder} without its {name}",
+        f"Or pickle {holder} without its attribute {name}",
         (
             paste.python(
                 "class {holder:name}:\n    def __getstate__(self):\n        state = self.__dict__.copy()\n        del state[{name}]\n"

@@ -156,7 +156,7 @@ def _of_handles(case: Case, events: list[Event]) -> Finding:
                 "Create the actor, or look it up again, after ray.init: keep no handle in a global, a cache or a file across sessions",
                 (
                     'actor = ray.get_actor("NAME", namespace="NAMESPACE")   # in the session that calls it',
-                    "grep -rn -e 'ray.shutdown' -e 'ray.init' .   # who restarts Ray, e.g. between tests",
+                    "grep -rn -e 'ray.shutdown' -e 'ray.init' .   # code that restarts Ray, for example between tests",
                 ),
                 doc="https://docs.ray.io/en/latest/ray-core/actors/named-actors.html",
             ),

@@ -195,7 +195,7 @@ def _overflow_headline(
     of_size = f" of {refused[0]['mb']} MiB" if refused else ""
     beside, memory = "", "its memory"
     if status:
-        beside = f" beside {evidence.many(status.objects_in_use, 'object')} in use ({size_of(status.used)})"
+        beside = f" next to {evidence.many(status.objects_in_use, 'object')} in use ({size_of(status.used)})"
         memory = f"its {size_of(status.capacity)} of memory"
     spilling = ", and spilling is off" if off else ""
     return (

@@ -157,7 +157,7 @@ def _outside(case: Case) -> Finding | None:
     room = _room(case) if not warned else 0.0
     is_set = bool(capacity) and room > capacity
     because = (
-        f" because this directory was set, although /dev/shm has {size_of(room)}"
+        f" because this directory was set (plasma_directory), although /dev/shm has {size_of(room)}"
         if is_set
         else _because(case, shm, bool(chosen))
     )

@@ -883,7 +883,7 @@ EXAMPLES: tuple[Example, ...] = (
             tasks=[sample.call(1, "Holder.train", _HOLDER)],
             placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
         ),
-        says=("1 Holder actor holds 1 of 4 CPUs and is at work",),
+        says=("1 Holder actor holds 1 of 4 CPUs and is busy",),
         severity="info",
     ),
     Example(

@@ -151,7 +151,7 @@ def _how(case: Case, container: Event) -> str:
 
 def _finding(case: Case, pods: Pods, group: list[Event]) -> Finding:
     last = max(group, key=_restarts)
-    times = f", after {plural(_restarts(last), 'restart')}" if _restarts(last) else ""
+    times = f", {plural(_restarts(last), 'restart')} so far" if _restarts(last) else ""
     said = (
         f": {cut(clause(last['message']), _LONGEST)}"
         if last["message"] and last["reason"] in _NOT_STARTED
@@ -328,7 +328,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a sidecar of a pod in which Ray runs",
         {"all.json": kubernetes.listed(_with_sidecar())},
-        says=("Pod train-worker-x1 is not ready: its container log-shipper ends again and again with exit code 1, after 9 restarts",),
+        says=("Pod train-worker-x1 is not ready: its container log-shipper ends again and again with exit code 1, 9 restarts so far",),
         severity="warning",
     ),
     Example(

@@ -125,7 +125,7 @@ def _reason(pod: Event) -> str:
         )
         machine = f"its machine {pod['host']}" if pod["host"] else "its machine"
         return f"{machine} was low on {what}{held}"
-    return clause(why) if why else "the pod does not say why"
+    return clause(why) if why else "no reason is recorded"
 
 
 def _requested(text: str) -> str:

@@ -50,7 +50,7 @@ from raydoctor.rules.shared.hosts import kubernetes
 _DOC = "https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/"
 _DRAIN_DOC = "https://kubernetes.io/docs/concepts/workloads/pods/disruptions/"
 _DISRUPTIONS = {
-    "PreemptionByScheduler": "a pod of higher priority needed its room",
+    "PreemptionByScheduler": "a pod of higher priority needed its resources",
     "DeletionByTaintManager": "its machine was tainted, and the pod does not tolerate the taint",
     "EvictionByEvictionAPI": "its machine was drained",
     "DeletionByPodGC": "its machine no longer exists",
@@ -58,19 +58,19 @@ _DISRUPTIONS = {
 }
 """Reasons of the condition `DisruptionTarget` (Kubernetes 1.26 and later)."""
 _REASONS = {
-    "Preempting": "a pod of higher priority needed its room",
+    "Preempting": "a pod of higher priority needed its resources",
     "NodeShutdown": "its machine shut down",
     "Shutdown": "its machine shut down",
     "Terminated": "its machine shut down",
     "NodeLost": "its machine stopped reporting",
 }
 _EVENTS = {
-    "Preempted": "a pod of higher priority needed its room",
+    "Preempted": "a pod of higher priority needed its resources",
     "TaintManagerEviction": "its machine was tainted, and the pod does not tolerate the taint",
     "NodeShutdown": "its machine shut down",
     "ScaleDown": "an autoscaler removed its machine",
     "Evicted": "an autoscaler removed its machine",
-    "Evict": "the batch scheduler needed its room for a job of higher priority or of another queue",
+    "Evict": "the batch scheduler needed its resources for a job of higher priority or of another queue",
     "Descheduled": "the descheduler evicted it",
 }
 """Reasons of events: of Kubernetes itself, the Cluster Autoscaler, Karpenter, Volcano and the descheduler."""
@@ -171,7 +171,7 @@ def _remedies(pod: Event, machine: Event | None) -> Iterator[Remedy]:
             (
                 paste.python(
                     'metadata: {{annotations: {{cluster-autoscaler.kubernetes.io/safe-to-evict: "false", '
-                    'karpenter.sh/do-not-disrupt: "true"}}}}   # beside {place}',
+                    'karpenter.sh/do-not-disrupt: "true"}}}}   # next to {place}',
                     place=place,
                 ),
             ),

@@ -346,7 +346,7 @@ def _running(case: Case, events: list[Event]) -> Finding:
                 risk="destructive",
             ),
             Remedy(
-                "Or start a second cluster beside it, with ports and a folder of its own",
+                "Or start a second cluster with ports and a folder of its own",
                 ("ray start --head --port=FREE_PORT --temp-dir=/tmp/ray2 --min-worker-port=20000 --max-worker-port=29999   # plus your other options",),
                 doc=_DOC,
             ),

@@ -163,7 +163,12 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
         )
     ]
     crashed = evidence.attempts_covered(case, exits)
-    links = [Link(events[0], f"{exits[0].noun} ends itself: Ray's check {expression[:120]} failed")]
+    links = [
+        Link(
+            events[0],
+            f"{exits[0].noun} ends itself because a check of Ray failed: {expression[:120]}",
+        )
+    ]
     links += evidence.exit_links(exits[0], most=1)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
@@ -186,7 +191,7 @@ def _of_driver(case: Case, event: Event, job: str) -> Finding:
     name = f"the driver (pid {event.pid})" if event.pid is not None else "a process of Ray"
     return Finding(
         f"One of Ray's own checks failed and ended {name}: {spelled(expression)}",
-        (Link(event, f"{name} ends itself: Ray's check {expression[:120]} failed"),),
+        (Link(event, f"{name} ends itself because a check of Ray failed: {expression[:120]}"),),
         explains=(Entity("job", job) if job else Entity("daemon", f"driver/{event.pid}"),),
         caused_by=(Entity("gcs", "gcs"), Entity("raylet", "local")),
         subjects=(Subject("job", job or None, None, event.pid),),

@@ -221,6 +221,7 @@ def _finding(
         f"the cluster{f' ({ips})' if ips else ''}"
         if everything
         else evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
+        or "a node"
     )
     what = "SIGTERM" if "SIGTERM" in first.message else "a shutdown request"
     links = [

@@ -115,7 +115,7 @@ def _of_submitter(case: Case) -> Iterator[Finding]:
     )
     yield Finding(
         f"{what}{limit}; the log of its pods shows why",
-        (Link(last, "KubeRay's verdict on the job" if said else "Kubernetes starts no further pod of the Job"),),
+        (Link(last, "KubeRay's status of the job" if said else "Kubernetes starts no further pod of the Job"),),
         explains=(Entity("submission", ""),),
         caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
         count=1,
@@ -153,7 +153,7 @@ def _finding(case: Case, job: Event) -> Finding:
     ]
     return Finding(
         f"RayJob {job['name']} {never}: {_why(job)}{said}",
-        (Link(job, "KubeRay's verdict on the job"),),
+        (Link(job, "KubeRay's status of the job"),),
         explains=(Entity("submission", job["submission"] or job["name"]),),
         caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
         remedies=tuple(_remedies(job)),
@@ -168,7 +168,7 @@ def _remedies(job: Event) -> Iterator[Remedy]:
         now = job["deadline"] if setting.startswith("active") else job["waiting_deadline"]
         seconds = int(now) * 2 if now.isdecimal() else 3600
         yield Remedy(
-            f"Give it more time{f' than {now} s' if now else ''}, if the entrypoint needs it or machines and images are slow",
+            f"Allow more{f' than {now} s' if now else ' time'}, if the entrypoint needs longer, or machines or images are slow",
             (
                 paste.python(
                     "{setting:name}: {seconds}   # spec of the RayJob",

@@ -10,8 +10,8 @@ The raylet is the daemon that runs a node. If its log ends without a reason, it 
 person or script, or by the kernel's OOM killer. If the log ends with a failed check or a crash report, that is the
 cause. All workers of the node exit with their raylet.
 
-If the raylet's log is missing, raydoctor reports this rule if a running driver logs the end of its raylet. The
-exception: an agent quotes the last lines of the raylet's log, and they show a request to stop.
+If the raylet's log is missing, raydoctor reports this rule when a running driver logs the end of its raylet, unless an
+agent quotes the last lines of that log and they show a request to stop.
 
 ## Confirm
 - That node's `raylet.out` and `raylet.err` end without a record of a signal or a shutdown.
@@ -766,7 +766,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the raylet's stack alone",
         _STACK.format(_BINARY, _BINARY),
-        says=("the reason is above this text",),
+        says=("for a reason that the text does not contain",),
     ),
     console(
         "a program that prints such a check, without a stack",

@@ -356,7 +356,7 @@ def _apart(case: Case, events: list[Event]) -> Finding:
     if first["world"]:
         what = f"Only {first['joined']} of {first['world']} processes joined the process group"
     elif first["key"]:
-        what = f"A rank waited{for_} in vain for another one to write {first['key']} to the store of the process group"
+        what = f"A rank waited{for_} in vain for another rank to write {first['key']} to the store of the process group"
     return Finding(
         f"{what}{_reporters(events)}",
         (Link(first, "the rank stops waiting for the first one"),),
@@ -647,7 +647,7 @@ EXAMPLES: tuple[Example, ...] = (
             MEETING[-2:],
             (
                 "Only 1 of 2 processes joined",
-                "waited for 600 s in vain for another one to write /default_pg/0//cuda//0",
+                "waited for 600 s in vain for another rank to write /default_pg/0//cuda//0",
             ),
             strict=True,
         )

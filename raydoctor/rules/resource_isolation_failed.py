@@ -15,9 +15,10 @@ and `memory` in the raylet's parent group, and write permission there. In a cont
 default. Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
 
 ## Confirm
-- `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
-- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`. `ls -ld` shows whether Ray's user may write to the
-  path given with `--cgroup-path`.
+- Isolation needs cgroup v2 alone: `stat -fc %T /sys/fs/cgroup` must print `cgroup2fs`, and `grep cgroup /proc/mounts`
+  must show no other type.
+- `cat /sys/fs/cgroup/cgroup.controllers` must list `cpu` and `memory`. `ls -ld` shows whether Ray's user may write to
+  the path given with `--cgroup-path`.
 
 ## Fix
 Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the message about the system

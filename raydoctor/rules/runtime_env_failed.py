@@ -2,7 +2,7 @@
 
 ## What you see
 - `ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.`, with the traceback of Ray's own agent.
-  One of its last lines is decisive: the error of pip, uv or conda.
+  One of its last lines names the cause: the error of pip, uv or conda.
 - A submitted job fails with `runtime_env setup failed: …`.
 - The driver ends with an exception of `ray/_private/runtime_env`, such as `ValueError: directory … must be an existing
   directory`.

@@ -13,10 +13,11 @@
   application as failed.
 - Health, with a `check_health` of the deployment: it runs on the event loop of the requests, so a blocking call in an
   `async` method delays it.
-- Health, without `check_health`: a loop of its own answers. Only a native call that holds the GIL, or a process that is
-  stopped or gets no CPU time, delays it. Two exceptions: with `RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=0` (which
-  `RAY_SERVE_THROUGHPUT_OPTIMIZED=1` sets) both share one loop. Ray 2.60 reports `User event loop unresponsive` if that
-  of the requests has been blocked for about 18 minutes.
+- Health, without `check_health`: a separate event loop answers. Only a native call that holds the GIL, or a process
+  that is stopped or gets no CPU time, delays the answer. Two exceptions: with
+  `RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=0` (which `RAY_SERVE_THROUGHPUT_OPTIMIZED=1` sets) checks and requests
+  share one loop. Ray 2.60 reports `User event loop unresponsive` if the loop of the requests has been blocked for about
+  18 minutes.
 - Crash: the process ended. The report lists the cause of that as the root.
 
 ## Confirm
@@ -287,7 +288,7 @@ def _of_build(case: Case) -> Iterator[Finding]:
             count=evidence.total(events),
             remedies=(
                 Remedy(
-                    f"Fix the {raised.name}: the application's code is imported on the cluster" if raised else "Read the exception in the controller's log",
+                    f"Fix the {raised.name}, which the application's code raises when the cluster imports it" if raised else "Read the exception in the controller's log",
                     ("serve run your_module:app   # in the same environment, or add the code with runtime_env: {working_dir: …}",),
                     doc=_DOC,
                 ),

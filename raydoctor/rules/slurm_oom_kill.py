@@ -15,7 +15,7 @@ memory instead of the job's limit, and then starts more workers than fit.
   `MaxRSS` every 30 s, so it can miss the peak.
 
 ## Fix
-Request more memory, or limit Ray: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. The last one
+Request more memory, or limit Ray: `--num-cpus`, `--object-store-memory` and `--memory` for `ray start`. `--memory`
 limits only tasks that declare `memory=`.
 
 ## Not this when

@@ -5,10 +5,10 @@
 `ray start` or `ray.init`. macOS allows 103 bytes.
 
 ## Why
-Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. What follows
-TEMP_DIR takes at most 64 bytes, so one of more than 43 bytes does not fit in the operating system's limit. Batch systems
-often set `TMPDIR` to a long path, and Ray then uses `$TMPDIR/ray`. `RAY_TMPDIR` and `--temp-dir` set the directory
-explicitly.
+Ray keeps the sockets of the raylet and the object store in `TEMP_DIR/session_<time>_<pid>/sockets/`. The part below
+TEMP_DIR takes up to 64 bytes, so a TEMP_DIR of more than 43 bytes does not fit in the operating system's limit. Batch
+systems often set `TMPDIR` to a long path, and Ray then uses `$TMPDIR/ray`. `RAY_TMPDIR` and `--temp-dir` set the
+directory explicitly.
 
 ## Confirm
 - The message ends with the path. Count the bytes before `/session_`.

@@ -9,8 +9,8 @@ session was killed. Ray never removes these folders. When the disk is 95 % full,
 
 ## Confirm
 - `du -xsh /tmp/ray/session_2*` shows their sizes.
-- `pgrep -af 'raylet|gcs_server'` shows which sessions run, of this machine's containers as well where it is run on the
-  host. `/tmp/ray/session_latest` is only the newest session.
+- `pgrep -af 'raylet|gcs_server'` shows which sessions run. On the host, it also shows those of containers.
+  `/tmp/ray/session_latest` is only the newest session.
 
 ## Fix
 Let raydoctor remove the ended sessions. It lists them, asks, and keeps every folder that a process uses or that has

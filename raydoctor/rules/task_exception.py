@@ -5,8 +5,8 @@ The program raises, prints or logs `ray.exceptions.RayTaskError(ValueError): ray
 traceback. `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never
 fetched. A task that gets a failed result as an argument fails as well: `At least one of the input arguments for this
 task could not be computed`. vLLM's workers log `Error executing method 'load_model'. This might cause deadlock in
-distributed execution.` above the traceback. If a console ends within the traceback, frames can prove as much: those of
-a worker, or `raise value.as_instanceof_cause()` in Ray's `worker.py`. raydoctor then reports a warning.
+distributed execution.` above the traceback. If a console ends within the traceback, its frames can prove the same:
+frames of a worker, or `raise value.as_instanceof_cause()` in Ray's `worker.py`. raydoctor then reports a warning.
 
 ## Why
 The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and
@@ -565,7 +565,7 @@ def _beheaded(case: Case) -> Iterator[Finding]:
             (
                 Link(
                     event,
-                    "Ray prints the failed call, whose name begins above this text",
+                    "Ray prints the failed call, whose name the text does not contain",
                     raised.code,
                 ),
             ),
@@ -853,8 +853,8 @@ def _headline(function: str, kind: str, group: _SameError, before: list[Printed]
     text = f"{_subject(function, group)} raised {_cut(raised)}{_where(function, best)}{_from(function, best)}"
     if group.dependants:
         never = all(seen.failure.by_input for seen in group.passed_on)
-        failed = "therefore never ran" if never else "therefore failed as well"
-        text += f"; {evidence.join_names(map(called, group.dependants))} {failed}"
+        failed = "never ran" if never else "failed as well"
+        text += f", so {evidence.join_names(map(called, group.dependants))} {failed}"
     if group.unhandled and not group.raised:
         text += ", and the program never fetched the result with ray.get"
     if before:

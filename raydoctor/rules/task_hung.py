@@ -144,7 +144,7 @@ def _open_finding(hung: Hung) -> Finding:
     name = _subject(hung.work.name, hung.work.label, hung.work.kind)
     since = duration(hung.work.age)
     return Finding(
-        f"{name} {hung.summary}, for {since}, and whether that will end is not known",
+        f"{name} {hung.summary}, has run for {since}, and it is not known whether the wait will end",
         tuple(hangs.links(hung)),
         subjects=(hung.work.subject,),
         severity="info",
@@ -498,7 +498,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: a task waits for an event beside a heartbeat thread",
         _beside_heartbeat(),
-        says=("thread beat sleeps", "whether that will end is not known"),
+        says=("thread beat sleeps", "whether the wait will end"),
         severity="info",
     ),
     Example(
@@ -506,7 +506,7 @@ EXAMPLES: tuple[Example, ...] = (
         _ended(),
         says=(
             "Task convert() (pid 801) was sent to pid 801, which has ended",
-            "pid 860 (ray::convert), forked from it",
+            "its fork pid 860 (ray::convert) keeps the connections open",
             "kill 860",
         ),
     ),

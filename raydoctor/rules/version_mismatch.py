@@ -229,7 +229,7 @@ def _inferred(case: Case) -> Finding | None:
     if cluster is None or "gcs" in case.ledger.stops or case.of("gcs.lost"):
         return None
     asked = case.of("version.no_temp_dir") if cluster >= _TEMP_DIR_GONE else []
-    what, than = "'temp_dir', which the GCS has not stored since 2.55", "older than 2.55"
+    what, than = "'temp_dir', which the GCS has not stored since Ray 2.55", "older than 2.55"
     if not asked and cluster < _NODE_INFO_SINCE:
         asked = case.of(NO_NODE_INFO.kind)
         what, than = "nodes by attributes, which Ray up to 2.53 does not do", "newer than 2.53"

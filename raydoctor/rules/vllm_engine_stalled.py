@@ -13,7 +13,8 @@ itself contains no reason.
 The first message alone can be harmless: it also appears once a minute while workers load weights or compile.
 
 ## Confirm
-- Run `py-spy dump --pid PID` for all workers while the message repeats: the worker with a different stack is behind.
+- Run `py-spy dump --pid PID` for all workers while the message repeats: the worker with a different stack blocks the
+  others.
 - In `nvidia-smi`, GPUs at 100 % without memory traffic wait in a collective operation. Inspect the worker of an idle
   GPU.
 - The workers' own logs, on every node, may contain an error before the first message.
@@ -358,7 +359,7 @@ def _headline(timeouts: Sequence[Event], waiting: Sequence[Event]) -> str:
     after = f" after at least {_waited(waiting)} without an answer" if waiting else ""
     if timeouts:
         return f"A vLLM engine ended because {timeouts[0]['method']} timed out{after}: a worker is hung or too slow"
-    return f"A vLLM engine has waited at least {_waited(waiting)} for a worker that is hung or still compiles"
+    return f"A vLLM engine has waited at least {_waited(waiting)} for a worker that is hung or still compiling"
 
 
 def _waited(waiting: Sequence[Event]) -> str:
@@ -432,7 +433,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the engine still waits when the log ends",
         _WAIT * 3,
-        says=("3 min", "still compiles"),
+        says=("3 min", "still compiling"),
         severity="warning",
     ),
     console(

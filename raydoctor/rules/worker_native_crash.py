@@ -589,7 +589,9 @@ EXAMPLES: tuple[Example, ...] = (
         "a console that begins within Python's report",
         '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
         "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, ray._raylet, pyarrow.lib (total: 3)\n",
-        says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
+        says=(
+            "Trial (pid 379) crashed: a fatal error, of whose report the text contains only the end",
+        ),
     ),
     console(
         "a console shows only the first line of Python's report",
@@ -612,7 +614,9 @@ EXAMPLES: tuple[Example, ...] = (
         "the list of modules is cut off",
         '(Trial pid=379)   File "/usr/lib/python3.11/site-packages/ray/_private/worker.py", line 953 in main_loop\n'
         "(Trial pid=379) \n(Trial pid=379) Extension modules: msgpack._cmsgpack, google._upb._mess\n",
-        says=("Trial (pid 379) crashed: a fatal error, whose report begins before this text",),
+        says=(
+            "Trial (pid 379) crashed: a fatal error, of whose report the text contains only the end",
+        ),
     ),
     console(
         "the shell reports how the program ended",
@@ -676,12 +680,14 @@ EXAMPLES: tuple[Example, ...] = (
             f"(Trainer pid={pid}, ip=10.0.0.2) /venv/site-packages/ray/_raylet.so(+0x9f330c) [0x7ffff662e30c] ray::core::TaskReceiver::HandleTask()\n"
             for pid in (51, 52)
         ),
-        says=("2 workers of Trainer crashed: a fatal error, whose report begins before this text",),
+        says=(
+            "2 workers of Trainer crashed: a fatal error, of whose report the text contains only the end",
+        ),
     ),
     console(
         "Paddle's handler of signals, and the console ends within its stack",
         "(Trainer pid=51) C++ Traceback (most recent call last):\n(Trainer pid=51) ----------\n(Trainer pid=51) 0   ray::core::CoreWorker::Run()\n",
-        says=("Trainer (pid 51) crashed: a fatal signal, whose name is below this text",),
+        says=("Trainer (pid 51) crashed: a fatal signal, whose name the text does not contain",),
     ),
     console(
         "two OpenMP libraries in one process",

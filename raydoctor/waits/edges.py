@@ -337,11 +337,12 @@ def without_process(scene: Scene) -> dict[str, Waiting]:
 
 def _of_ended_process(gone: EndedWorker) -> Waiting:
     pid = f"pid {gone.event.pid}"
-    forks, keep = gone.keepers or "another process", "keep" if len(gone.forks) > 1 else "keeps"
+    forks, keep = ("forks", "keep") if len(gone.forks) > 1 else ("fork", "keeps")
+    forks = f"{forks} {gone.keepers}" if gone.keepers else forks
     return Waiting(
         "process-ended",
-        f"was sent to {pid}, which has ended, but {forks}, forked from it, {keep} "
-        "its connections open, so that Ray has not noticed",
+        f"was sent to {pid}, which has ended without Ray's notice, because its {forks} {keep} the "
+        "connections open",
         tuple(WaitTarget("process", None, f"pid {fork}") for fork in gone.pids),
         None,
         (

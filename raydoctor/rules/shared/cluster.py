@@ -185,7 +185,7 @@ def fatal_reason(event: Event) -> str:
     if event.kind == UNHANDLED.kind:
         return f"crashed because of an uncaught C++ exception: {spelled(event['expression'])}"
     if event["binary"]:
-        return "ended itself, and the reason is above this text"
+        return "ended itself, for a reason that the text does not contain"
     if event["expression"]:
         return f"ended itself because a check failed: {spelled(event['expression'])}"
     return f"ended itself: {spelled(event['said'] or event.message.strip().partition(chr(10))[0])}"

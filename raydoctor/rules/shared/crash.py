@@ -328,9 +328,9 @@ _RAYS_MODULES = (
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
 )  # fmt: skip
 """Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
-_BEHEADED = "a fatal error, whose report begins before this text"
+_BEHEADED = "a fatal error, of whose report the text contains only the end"
 """In place of a signal. Python lists extension modules only below a fatal error (`faulthandler`, 3.10 and later)."""
-_UNNAMED = "a fatal signal, whose name is below this text"
+_UNNAMED = "a fatal signal, whose name the text does not contain"
 """In place of a signal below the first line of a report of Paddle's handler."""
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",

@@ -63,7 +63,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "traced": WaitType("debugger", "is paused by {}, which traces it"),
     "stopped": WaitType("stopped", "is stopped (SIGSTOP)"),
     "frozen": WaitType("stopped", "is frozen with its cgroup (docker pause or a freezer)"),
-    "event-loop": WaitType("async-blocked", "blocks its event loop: {}"),
+    "event-loop": WaitType("async-blocked", "blocks its event loop, because it {}"),
     "worker-start": WaitType("worker-start", "is still starting: {}"),
     "ray-get": WaitType("ray-get", "waits in ray.get"),
     "ray-wait": WaitType("ray-get", "waits in ray.wait"),
@@ -128,7 +128,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "network-file-system": WaitType("disk", "waits for a network file system"),
     "kernel": WaitType("disk", "is blocked in the kernel, in {}"),
     "sleep": WaitType("sleep", "sleeps"),
-    "polling": WaitType("sleep", "sleeps again and again"),
+    "polling": WaitType("sleep", "sleeps repeatedly"),
     # Code that runs, and the interpreter's lock
     "python-loop": WaitType("python-loop", "runs Python code{}"),
     "import": WaitType("python-loop", "imports {}"),

@@ -34,8 +34,8 @@ def astray(case: Case) -> Finding | None:
 def _unanswered(used: Event, home: Event) -> Finding:
     origin, address = used["origin"], used["address"]
     return Finding(
-        f"{_setting(used)} points to {address}, where no cluster answers: each ray command and each ray.init() of this shell fails "
-        f"after {_WAIT} s, although a cluster is running at {home['address']}",
+        f"{_setting(used)} points to {address}, where no cluster answers: ray commands and ray.init() in this shell fail "
+        f"after {_WAIT} s, although a cluster runs at {home['address']}",
         (
             Link(used, "Ray tries this address first, and no process listens there"),
             Link(home, "the running cluster has this address"),
@@ -48,7 +48,7 @@ def _unanswered(used: Event, home: Event) -> Finding:
 def _other(used: Event, home: Event) -> Finding:
     origin, address = used["origin"], used["address"]
     return Finding(
-        f"{_setting(used)} points to another live cluster, {address}: drivers and ray commands of this shell connect there and not to "
+        f"{_setting(used)} points to another live cluster, {address}: drivers and ray commands in this shell connect there and not to "
         f"the diagnosed cluster ({home['address']})",
         (
             Link(used, "Ray tries this address first, and a GCS answers there"),

@@ -163,7 +163,7 @@ def _signal(raised: Raised) -> Remedy | None:
         return None
     return Remedy(
         "Install the handler in __init__, and use no async methods: with max_concurrency or concurrency groups, Ray "
-        "runs the actor's methods outside the main thread, and all code of an async actor",
+        "runs the actor's methods outside the main thread. In an async actor, it runs all code there",
         ("signal.signal(number, handler)   # in __init__ of the actor",),
         doc=_ACTORS_DOC,
     )
