@@ -317,7 +317,10 @@ def test_a_loop_of_ray_serve_is_judged_like_the_actors_own() -> None:
     )
     verdict = kind_of(process(*[(thread(*MAIN), loop, serving)] * 2))
     assert verdict is not None
-    assert verdict.summary == "blocks its event loop: sleeps in Model.__call__() (app.py:12)"
+    assert (
+        verdict.summary
+        == "blocks its event loop, because it sleeps in Model.__call__() (app.py:12)"
+    )
     resting = serving._replace(frames=tuple(frame(each) for each in (*rests[:2], *own)))
     assert kind_of(process(*[(thread(*MAIN), loop, resting)] * 2)) is None
 

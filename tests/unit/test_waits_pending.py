@@ -115,7 +115,10 @@ def test_a_task_without_a_process_is_hung_at_once(state: str, tmp_path: Path) ->
 
     (group,) = found(raylet, fork).groups
     assert group.first.kind == "process-ended"
-    assert "pid 801, which has ended, but pid 860 (ray::convert)" in group.first.summary
+    assert (
+        "pid 801, which has ended without Ray's notice, because its fork pid 860 (ray::convert)"
+        in group.first.summary
+    )
     assert [r.steps[0].split("   ")[0] for r in remedies.remedies(group)][:2] == [
         "ps -o pid,ppid,user,lstart,rss,args -p 860",
         "kill 860",
