@@ -189,7 +189,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
         f"{what} stores a copy of its large argument, and the object store had no room for another{full}",
         (
             *(Link(c.event, f"{c.summary}, {size(c.bytes)} in all, and no room for another") for c in (copies,) if c),
-            Link(event, f"{call or 'this call'} raised this while it stored an argument that was passed by value"),
+            Link(event, f"{call or 'this call'} raised this while storing an argument passed by value"),
             Link(error, f"the driver got {store.raised(error)}"),
         ),
         explains=(Entity("arguments", "large" if copies else call),),
