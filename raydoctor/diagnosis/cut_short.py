@@ -35,7 +35,7 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         )
     )
     unfinished = f" while {_tasks(case, left)} had not finished" if left else ""
-    unknown = "whether it would have ended by itself"
+    unknown = "whether the program would have ended by itself"
     if interrupted:
         frame = callers.caller(case, interrupted[-1])
         where = f" {callers.at(frame)}" if frame else ""

@@ -165,8 +165,8 @@ def _links(case: Case, process: RayProcess) -> Iterator[Link]:
             f"it has the output of worker pid {row['worker_pid']} open, and that worker has ended"
         )
     elif process.outlived == "worker":
-        raylet = f" (of raylet pid {row['raylet_pid']})" if row["raylet_pid"] else ""
-        orphaned = f"no worker that could have started it is left{raylet}"
+        raylet = f" of raylet pid {row['raylet_pid']}" if row["raylet_pid"] else ""
+        orphaned = f"no worker{raylet} that could have started it is left"
     elif process.outlived == "raylet":
         raylet = f" (pid {row['raylet_pid']})" if row["raylet_pid"] else ""
         orphaned = f"its raylet{raylet} has ended"

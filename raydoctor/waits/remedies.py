@@ -51,7 +51,7 @@ _OF_KIND: Mapping[Kind, _Fix] = {
     ),
     "native": _Fix("Check the library's settings: threads, tolerance, number of iterations"),
     "collective": _Fix(
-        "Make every rank reach the same calls in the same order; find the rank with another stack",
+        "Find the rank with another stack, and make every rank reach the same calls in the same order",
         ("raydoctor stack --all-nodes              # of all ranks",),
     ),
     "disk": _Fix(

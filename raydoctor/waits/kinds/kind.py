@@ -91,9 +91,9 @@ class Verdict(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """`waits for a lock in load (train.py:31); thread pump sleeps in fill (train.py:9)`."""
+        """`waits for a lock in load (train.py:31), while thread pump sleeps in fill (train.py:9)`."""
         place = f" in {self.user.place}" if self.user is not None else ""
-        return f"{self.activity.summary}{place}{f'; {self.others}' if self.others else ''}"
+        return f"{self.activity.summary}{place}{f', while {self.others}' if self.others else ''}"
 
 
 def kind_of(process: SampledProcess, is_async: bool = False) -> Verdict | None:
