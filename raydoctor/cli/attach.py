@@ -39,10 +39,10 @@ node, a small Ray task opens the port there, and raydoctor prints how to reach i
 
 \b
 Without an IDE, and without a port that stays open:
-  --stack, --locals   show call stacks or variables: py-spy reads them from outside; where it
-                      cannot, the debugger is loaded into the process
-  --eval              evaluate an expression in the live process, which halts no thread; what it
-                      calls runs there, without confirmation
+  --stack, --locals   show call stacks or variables. py-spy reads them from outside. If it cannot,
+                      raydoctor loads the debugger into the process
+  --eval              evaluate an expression in the live process, without confirmation and without
+                      halting a thread; functions that it calls run in the process
   --exec              run a statement in the frame, after confirmation; the frame's thread is
                       halted meanwhile
 

@@ -35,7 +35,7 @@ only if the task still runs 5 s (--grace) after the previous one, and verifies e
   kill        tasks only, never an actor's method: SIGKILL to the worker, for native code that
               holds the GIL (--no-force leaves out force and kill)
   kill-actor  only with --kill-actor: ends the method's actor and loses its state
-  job-stop    only with --job-stop: ends the whole job, a submitted one or the driver of another
+  job-stop    only with --job-stop: stops a submitted job, or ends the driver of any other job
 
 The subprocesses of the task end with it, including those that called setsid. Ray does not retry
 the task. On another node, raydoctor submits a small task that reserves no CPU and takes the steps.

@@ -35,7 +35,7 @@ Examples:
 Exit code:
   0  written and complete
   2  could not run, or could not write the archive
-  3  written with gaps
+  3  written, but some evidence could not be collected
 """
 INCOMPLETE = 3
 

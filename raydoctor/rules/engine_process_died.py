@@ -8,11 +8,11 @@
   exit code -9`, or only `Received sigquit from a child process. It usually means the child failed.`
 
 ## Why
-These engines run each GPU's work in a process of its own. If one of them ends, the others end too, and their messages
-contain no reason. An exit code of -9 means SIGKILL: usually the operating system's OOM killer or the container's memory
-limit, because all ranks load weights or pin host memory at the same time. -11, -7 and -6 mean a crash in native code
-(GPU driver, CUDA library, GPU kernel, shared memory that is too small). -15 is SIGTERM: another process ended it. Any other code means that the
-process printed an exception first.
+These engines run each GPU's work in a process of its own. If one of them ends, the others end as well, and their
+messages contain no reason. An exit code of -9 means SIGKILL: usually the operating system's OOM killer or the
+container's memory limit, because all ranks load weights or pin host memory at the same time. -11, -7 and -6 mean a
+crash in native code (GPU driver, CUDA library, GPU kernel, shared memory that is too small). -15 is SIGTERM: another
+process ended it. Any other code means that the process printed an exception first.
 
 ## Confirm
 - `sudo dmesg -T | grep -iE 'killed process|segfault|NVRM'` on that host shows the OOM kill, the crash or the GPU error at

@@ -64,7 +64,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
     [
         # The cluster here.
         (preflight.cluster(None), "n/a", "none runs"),
-        (preflight.cluster(running(gcs_server="S", raylet="S", others=2)), "ok", "2 others, too"),
+        (preflight.cluster(running(gcs_server="S", raylet="S", others=2)), "ok", "2 other clusters as well"),
         (preflight.cluster(running(gcs_server="S", raylet="T")), "fail", "kill -CONT 101"),
         (preflight.cluster(running(gcs_server="Z")), "fail", "not collected it"),
         (preflight.cluster(running(gcs_server="S", dashboard="S")), "fail", "its raylet is gone"),

@@ -128,14 +128,15 @@ def _diagnose(since: float | None, fail_on: str, **rest: Any) -> int:
 @click.option("--anonymize", is_flag=True, help="Replace IP addresses as well.")
 @options.verbose_option
 def _collect(output: str | None, anonymize: bool, **rest: Any) -> int:
-    """Collect what the pods record into one archive, without its secrets.
+    """Collect what the pods record into one archive, with known kinds of secrets replaced.
 
     \b
     Examples:
       kubectl raydoctor collect train -o train.tar.gz
       raydoctor diagnose train.tar.gz
 
-    Exit code: 0 written and complete, 2 could not run, 3 written with gaps.
+    Exit code: 0 written and complete, 2 could not run, 3 written, but
+    some evidence could not be collected.
     """
     from raydoctor.cli import collect
 
@@ -171,7 +172,7 @@ def _hung(min_age: float, form: str, verbose: bool, **rest: Any) -> int:
 def _zombies(form: str, verbose: bool, **rest: Any) -> int:
     """Find processes that outlived their worker or session in each pod; the image needs raydoctor.
 
-    Nothing is ended from here: for each pod, the report ends with the command that does it
+    This command ends nothing. For each pod, the report ends with the command that ends leftovers
     there, which shows its plan and asks.
 
     \b

@@ -74,7 +74,7 @@ def cluster(running: LocalCluster | None, foreign: Sequence[str] = ()) -> Check:
         return Check(name, "fail", finding, _WHY)
     if running.answers is False:
         return Check(name, "fail", f"its GCS at {running.address} does not answer", _WHY)
-    also = f"; {text.plural(running.others, 'other')}, too" if running.others else ""
+    also = f"; {text.plural(running.others, 'other cluster')} as well" if running.others else ""
     return Check(name, "ok", f"{running.address or running.session} runs here{also}")
 
 
