@@ -180,7 +180,7 @@ def _round(event: Event, trace: Event, rounds: int = 1) -> Finding:
             Remedy(
                 "See whether later rounds fail as well, and fix what the exception names",
                 (
-                    "grep -cE 'Error during autoscaling|in update_autoscaling_state' /tmp/ray/session_latest/logs/monitor.log",
+                    "grep -cE 'Error during autoscaling|in update_autoscaling_state' /tmp/ray/session_latest/logs/monitor.log   # on the head",
                 ),
             ),
         ),

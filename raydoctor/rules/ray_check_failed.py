@@ -205,7 +205,7 @@ def _remedies(expression: str) -> Iterator[Remedy]:
         yield Remedy(
             "Find the task that raises a BaseException, and derive that class from Exception",
             (
-                "grep -B3 'Exception ignored in: .ray._raylet.task_execution_handler' /tmp/ray/session_latest/logs/worker-*.err",
+                "grep -B3 'Exception ignored in: .ray._raylet.task_execution_handler' /tmp/ray/session_latest/logs/worker-*.err   # on the node of that process",
             ),
         )
     yield Remedy(

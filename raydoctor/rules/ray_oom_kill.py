@@ -71,6 +71,7 @@ from raydoctor.rules.shared.waiting import resources_of
 
 _READ_REPORT = Remedy(
     "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
+    ("grep -A25 'Top 10 memory users' /tmp/ray/session_latest/logs/raylet.out   # on that node",),
     doc=DOC,
 )
 

@@ -267,7 +267,10 @@ def _finding(
 def _sender(by_signal: bool) -> Remedy:
     if not by_signal:
         return Remedy(
-            "Find what requested the shutdown: the autoscaler, ray drain-node or a person"
+            "Find what requested the shutdown: the autoscaler, ray drain-node or a person",
+            (
+                "grep -niE 'drain|shutdown' /tmp/ray/session_latest/logs/gcs_server.out /tmp/ray/session_latest/logs/monitor.log | tail   # on the head",
+            ),
         )
     return Remedy(
         "Find what sent the SIGTERM: a person, systemd, Kubernetes, the notice of a spot machine, or a scheduler's time limit",

@@ -108,7 +108,7 @@ def _none(case: Case, events: list[Event]) -> Finding:
             Remedy(
                 "Read why the proxies do not start: a port in use, no room for their actors, a slow import",
                 (
-                    "tail -n 20 /tmp/ray/session_latest/logs/serve/proxy_*.log",
+                    "tail -n 20 /tmp/ray/session_latest/logs/serve/proxy_*.log   # on each node with a proxy",
                     "ss -ltnp 'sport = :8000'; ray status   # the port, and demands without room",
                 ),
                 doc=_DOC,

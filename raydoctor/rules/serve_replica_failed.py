@@ -326,7 +326,7 @@ def _of_list(case: Case) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     "Read in the controller's log why it ended the replica, and in the replica's own log what it did before",
-                    ("serve status", "grep -n -i -e unhealthy -e 'health check' -e exception /tmp/ray/session_latest/logs/serve/controller_*.log | tail"),
+                    ("serve status", "grep -n -i -e unhealthy -e 'health check' -e exception /tmp/ray/session_latest/logs/serve/controller_*.log | tail   # usually on the head"),
                     doc=_DOC,
                     finds_cause=True,
                 ),
@@ -577,7 +577,10 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
     if trouble.kind in ("application", "constructor") and not raised:
         yield Remedy(
             "Read the exception in the controller's log: the replica's own log does not contain it",
-            ("less /tmp/ray/session_latest/logs/serve/controller_*.log", "serve status"),
+            (
+                "less /tmp/ray/session_latest/logs/serve/controller_*.log   # usually on the head",
+                "serve status",
+            ),
             doc=_DOC,
         )
     if trouble.kind == "health" and not raised:

@@ -100,7 +100,7 @@ def _not_running(case: Case, events: list[Event]) -> Finding:
                 (
                     "serve status   # the message of each deployment",
                     "ray status   # demands that no node has room for",
-                    "grep -hE 'taken more than|Exception in' /tmp/ray/session_latest/logs/serve/controller_*.log | tail -n 5",
+                    "grep -hE 'taken more than|Exception in' /tmp/ray/session_latest/logs/serve/controller_*.log | tail -n 5   # usually on the head",
                 ),
                 finds_cause=True,
             ),

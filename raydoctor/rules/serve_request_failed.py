@@ -240,7 +240,7 @@ def _too_slow(case: Case) -> Iterator[Finding]:
             Remedy(
                 "Find out whether requests wait for a replica or are slow in it, and add replicas or make the code faster",
                 (
-                    "grep -h ' 200 ' /tmp/ray/session_latest/logs/serve/replica_*.log | tail   # times in the replica, without the wait",
+                    "grep -h ' 200 ' /tmp/ray/session_latest/logs/serve/replica_*.log | tail   # on the node of the replica: times without the wait",
                     "@serve.deployment(num_replicas=2, max_ongoing_requests=8)   # more requests at once",
                 ),
                 doc=_HTTP_DOC,

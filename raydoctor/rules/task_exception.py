@@ -672,7 +672,7 @@ def _in_pipelines(case: Case) -> Iterator[Finding]:
                 Remedy(
                     "Read the exception in the log of the data set, which also has the whole stack trace",
                     (
-                        "grep -A60 UserCodeException /tmp/ray/session_latest/logs/ray-data/ray-data.log",
+                        "grep -A60 UserCodeException /tmp/ray/session_latest/logs/ray-data/ray-data.log   # on the machine of the driver",
                     ),
                 ),
             ),

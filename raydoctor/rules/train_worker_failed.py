@@ -272,13 +272,18 @@ def _remedies(run: TrainRun) -> Iterator[Remedy]:
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
     files = (
-        [paste.shell("less /tmp/ray/session_latest/logs/worker-{worker}-*.err", worker=worker)]
+        [
+            paste.shell(
+                "less /tmp/ray/session_latest/logs/worker-{worker}-*.err   # on the node of this rank",
+                worker=worker,
+            )
+        ]
         if worker
         else []
     )
     if worker and last.event.kind == "train.decision":
         log = paste.shell(
-            "less /tmp/ray/session_latest/logs/train/ray-train-app-worker-{worker}.log",
+            "less /tmp/ray/session_latest/logs/train/ray-train-*-worker-{worker}.log   # on the node of this rank",
             worker=worker,
         )
         files.insert(0, log)

@@ -153,7 +153,7 @@ def _last_output(exit_: WorkerExit) -> Remedy:
         "Read what the worker printed before it exited",
         (
             paste.shell(
-                "tail -n 20 /tmp/ray/session_latest/logs/worker-{worker}-*-{pid:pid}.err /tmp/ray/session_latest/logs/worker-{worker}-*-{pid:pid}.out",
+                "tail -n 20 /tmp/ray/session_latest/logs/worker-{worker}-*-{pid:pid}.err /tmp/ray/session_latest/logs/worker-{worker}-*-{pid:pid}.out   # on its node",
                 worker=worker,
                 pid=pid,
             ),

@@ -192,7 +192,7 @@ def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
                 '{python} -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
                 python=run,
             ),
-            "less /tmp/ray/session_latest/logs/raylet.err",
+            "less /tmp/ray/session_latest/logs/raylet.err   # what the starting workers printed",
         ),
         doc=_DOC,
     )
