@@ -171,11 +171,10 @@ def _failed(case: Case) -> _DashboardEnd | None:
 
 def _not_started(case: Case) -> _DashboardEnd | None:
     """The process that starts the head reports that its dashboard ended, or was not ready in time."""
-    reports = [
-        e for e in case.of(NOT_STARTED.kind)
-        if e.level and (e["code"] or not _ray_started(case, e))
-    ]  # fmt: skip
-    reports = reports or [e for e in case.of(LAST_LINES.kind) if _quoted(case, e)]
+    said = [e for e in case.of(NOT_STARTED.kind) if e.level]
+    reports = [e for e in said if e["code"] or not _ray_started(case, e)]
+    if not said:
+        reports = [e for e in case.of(LAST_LINES.kind) if _quoted(case, e)]
     if not reports:
         return None
     last = reports[-1]

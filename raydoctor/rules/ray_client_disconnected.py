@@ -465,6 +465,11 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, 
 _DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN[0].sample}\n"
 
 EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the connection drops and does not come back",
+        {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},
+        says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
+    ),
     console(
         "the thread of a client of 1.4 ends with an exception of gRPC",
         "Got Error from data channel -- shutting down: <_MultiThreadedRendezvous of RPC that terminated with:\n"
@@ -475,11 +480,6 @@ EXAMPLES: tuple[Example, ...] = (
         "grpc._channel._MultiThreadedRendezvous: <_MultiThreadedRendezvous of RPC that terminated with:\n",
         says=("The Ray Client failed in _data_main(), with _MultiThreadedRendezvous",),
         severity="warning",
-    ),
-    Example(
-        "the connection drops and does not come back",
-        {"driver.log": f"epoch 1\n{_DROPPED}", **QUIET_LOGS},
-        says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
     ),
     console(
         "the output begins below the loss of the connection",

@@ -144,7 +144,7 @@ def _open_finding(hung: Hung) -> Finding:
     name = _subject(hung.work.name, hung.work.label, hung.work.kind)
     since = duration(hung.work.age)
     return Finding(
-        f"{name} {hung.summary}, has run for {since}, and it is not known whether the wait will end",
+        f"{name} {hung.summary}, has run for {since}, and may wait forever",
         tuple(hangs.links(hung)),
         subjects=(hung.work.subject,),
         severity="info",
@@ -498,7 +498,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: a task waits for an event beside a heartbeat thread",
         _beside_heartbeat(),
-        says=("thread beat sleeps", "whether the wait will end"),
+        says=("thread beat sleeps", "may wait forever"),
         severity="info",
     ),
     Example(

@@ -6,7 +6,6 @@ Each names the rules that must report something, and no other rule about machine
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ import pytest
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.rules.shared.hosts import kubernetes
-from tests.helpers import FIXTURES
-from tests.helpers.captures import capture_of
 
 OOM = kubernetes.terminated("OOMKilled", 137)
 DESCRIBED = """\
@@ -254,30 +251,6 @@ def test_the_end_that_slurm_prints_has_its_time_in_the_timeline(tmp_path: Path) 
     assert [d.first_at for d in report.diagnoses] == [expected]
     assert report.timeline is not None
     assert [(m.at, m.diagnoses) for m in report.timeline.marks] == [(expected, ("d1",))]
-
-
-@pytest.mark.parametrize(
-    ("later", "roots"),
-    [("", {"slurm-time-limit"}), ("10:55", {"slurm-time-limit", "raylet-died"})],
-)
-def test_a_node_that_was_lost_long_before_the_time_limit_has_another_cause(
-    later: str, roots: set[str], tmp_path: Path
-) -> None:
-    """The GCS lost the node at 08:00, and ran on until the limit, or it is not known for how long."""
-    logs = tmp_path / "logs"
-    shutil.copytree(
-        next(capture_of(FIXTURES / "raylet-killed--ray-2.60.0--1-node").rglob("logs")), logs
-    )
-    (tmp_path / "sacct.txt").write_text("JobID|State|Timelimit\n4711|TIMEOUT|03:00:00\n")
-    if later:
-        with (logs / "gcs_server.out").open("a") as gcs:
-            gcs.write(
-                f"[2026-11-21 {later}:00,741 I 17 17] (gcs_server) gcs_job_manager.cc:147: "
-                "Marking job as finished. job_id=02000000\n"
-            )
-    with open_capture(str(tmp_path)) as capture:
-        report = engine.run(capture, strict=True)
-    assert {each.rule for each in report.roots} == roots
 
 
 def test_an_event_about_an_earlier_pod_of_the_same_name(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_poll_for_what_may_never_come_is_no_all_clear(tmp_path: Path) -> None:
         found = engine.run(capture)
     (gap,) = (gap for gap in found.gaps if gap.what == "whether a long wait ends")
     assert gap.why.startswith(
-        "collect() (pid 801) sleeps again and again in collect() (etl.py:7), for 90 s"
+        "collect() (pid 801) sleeps repeatedly in collect() (etl.py:7), for 90 s"
     )
     assert ([each.rule for each in found.diagnoses], found.complete) == (["task-hung"], False)
 
