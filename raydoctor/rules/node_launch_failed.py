@@ -79,8 +79,12 @@ _UPDATE_FAILED = (
         "autoscaler.update_failed", "NodeUpdater: ", r"^NodeUpdater: (?:\S{1,200}: )?Error updating (?P<why>[^\n]{1,400})", DRIVER,
         "NodeUpdater: i-0b5c1: Error updating (Exit Status 255) ssh -i key.pem ubuntu@203.0.113.9", symptom=True,
     ),
+    Signal(
+        "autoscaler.update_failed", "/logs/", r"^ {0,4}\d{1,3}(?:\.\d{1,3}){3}: (?P<type>[\w.-]{1,100}), (?P<log>/\S{1,300}/logs/\S{1,100}\.out)$", DRIVER,
+        " 10.0.0.136: gpu_node, /tmp/ray/session_2026-11-21_00-44-09_860475_4058/logs/i-0a8f78be9387.out",
+    ),
 )  # fmt: skip
-"""A node that the provider started and the launcher could not set up (`_private/updater.py`, 1.0 to 2.60; and 0.3 to 0.8)."""
+"""A node that the launcher could not set up (`_private/updater.py`, 1.0 to 2.60; 0.3 to 0.8; and in the status of 1.2 to 1.4)."""
 _COMMAND_FAILED = Signal(
     "autoscaler.command_failed", " failed with exit code ", r"\bSetup command `?(?P<command>[^`\n]{1,300})`? failed with exit code (?P<code>\d{1,3})\b", DRIVER,
     "ERR updater.py:163 -- Setup command `pip install boto3` failed with exit code 1. stderr: no such package",
@@ -378,6 +382,8 @@ def _not_set_up(case: Case) -> Iterator[Finding]:
             if refused
             else f"{cut(commands[-1]['command'], _LONGEST)} ended with exit code {commands[-1]['code']}"
             if commands
+            else f"{event['type']} (the head has its output: {event['log']})"
+            if event["log"]
             else "a command on it failed"
         )
         yield Finding(
@@ -614,6 +620,16 @@ _UNANSWERED = "Update instance REQUESTED->QUEUED (id=7c1e, type=gpu-group, cloud
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the status of Ray 1.2 lists nodes that failed",
+        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n"
+        f"Recent failures:\n{_UPDATE_FAILED[2].sample}\n",
+        says=("could not set up a node: gpu_node",),
+    ),
+    console(
+        "a node that the launcher still sets up",
+        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n",
+    ),
     console(
         "the monitor logs that it could not set up a node, and the status comes below",
         f"{_UPDATE_FAILED[0].sample}\n2026-11-21 11:40:16,544 ERR updater.py:160 -- !!!\n"

@@ -39,8 +39,11 @@ from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import GCS, OUTPUT, RAYLET
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.text import cut
 from raydoctor.model.values import Event, Finding, Link, Remedy
-from raydoctor.rules.shared.failures import program
+from raydoctor.rules.shared.failures import ended_programs, program
+from raydoctor.rules.shared.traceback import Raised
 
 _DOC = "https://docs.ray.io/en/latest/ray-overview/installation.html"
 _ROLES = (*OUTPUT, *GCS, *RAYLET)
@@ -94,6 +97,43 @@ def ray_import_failed(case: Case) -> Iterator[Finding]:
     """One finding for all records: they have one cause per environment."""
     if events := [e for e in case.of(VERSION.kind) if _is_of_ray(e) and not e["who"]]:
         yield _finding(case, events)
+        return
+    for ending, raised in ended_programs(case):
+        if raised.name in _REFUSALS and _is_in_import(raised):
+            yield _of_import(case, ending, raised)
+            return
+
+
+_REFUSALS = ("ImportError", "OSError", "SystemError")
+_IMPORTS = pattern(r"[/\\]ray[/\\]__init__\.py$")
+_COMPILED = pattern(r"_raylet\.pyx$|[/\\]ray[/\\]__init__\.py$")
+
+
+def _is_in_import(raised: Raised) -> bool:
+    """Whether `import ray` loads a compiled part: the last frame is in Ray's first file, or in Cython."""
+    last = raised.frames[-1] if raised.frames else None
+    begun = any(_IMPORTS.search(f.file) and f.function == "<module>" for f in raised.frames)
+    return last is not None and begun and bool(_COMPILED.search(last.file))
+
+
+def _of_import(case: Case, ending: Event, raised: Raised) -> Finding:
+    """A loader's refusal in words that no signal knows."""
+    return Finding(
+        f"The compiled part of Ray cannot be loaded: {cut(str(raised), 200)}",
+        (Link(ending, "`import ray` ends in its compiled part", raised.code),),
+        explains=(program(ending),),
+        count=1,
+        remedies=(
+            Remedy(
+                "Install Ray again for this Python and machine, in a new environment",
+                ("python -m venv ray-env && ray-env/bin/pip install ray && ray-env/bin/python -c 'import ray'",),
+                doc=_DOC,
+            ),
+        ),
+        covers=tuple(
+            e for e in case.of("log.traceback", "log.error") if e.source is ending.source and e.line >= ending.line
+        ),
+    )  # fmt: skip
 
 
 def _is_of_ray(event: Event) -> bool:
@@ -164,6 +204,21 @@ _SERVER = LIBRARY.sample.partition(":")[0]
 _OTHER = "/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.34' not found (required by /nix/store/gcc/lib/libstdc++.so.6)"
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the loader of a Mac does not find a symbol for a package that comes with Ray",
+        'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\n'
+        '  File "/venv/lib/python3.8/site-packages/ray/__init__.py", line 108, in <module>\n    import ray._raylet  # noqa: E402\n'
+        '  File "python/ray/_raylet.pyx", line 16, in init ray._raylet\n'
+        "ImportError: dlopen(/venv/lib/python3.8/site-packages/ray/thirdparty_files/title.cpython-38-darwin.so, 2): Symbol not found: _Py_GetArgcArgv\n"
+        "  Referenced from: /venv/lib/python3.8/site-packages/ray/thirdparty_files/title.cpython-38-darwin.so\n",
+        says=("The compiled part of Ray cannot be loaded: ImportError: dlopen",),
+    ),
+    console(
+        "a module of the program raises while Ray is already imported",
+        'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    import shop\n'
+        '  File "/app/shop.py", line 1, in <module>\n    from shopcore import price\nImportError: no price\n',
+        roots=("job-failed",),
+    ),
     console(
         "another libstdc++ is found first",
         f"{_TRACE}{VERSION.sample}\n",

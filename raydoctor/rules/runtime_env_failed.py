@@ -46,7 +46,7 @@ from raydoctor.model.values import Event, Finding, Link, Severity, Subject
 from raydoctor.rules.shared.failures import ended_programs, is_certain_end, program
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.setup.environments import SetupFailure
-from raydoctor.rules.shared.setup.errors import SetupError, of_agent, refused
+from raydoctor.rules.shared.setup.errors import SetupError, refused
 from raydoctor.rules.shared.setup.remedies import remedies
 from raydoctor.rules.shared.traceback import Raised
 
@@ -72,19 +72,6 @@ def runtime_env_failed(case: Case) -> Iterator[Finding]:
         refusal = refused(raised)
         if refusal and refusal.error.kind not in ELSEWHERE:
             yield _refused(ending, *refusal)
-        elif (error := of_agent(raised)) and error.kind not in ELSEWHERE:
-            yield _of_agent(ending, raised, error)
-
-
-def _of_agent(ending: Event, raised: Raised, error: SetupError) -> Finding:
-    """A paste that ends with the traceback of the agent, and holds nothing else of it."""
-    return Finding(
-        f"Ray could not set up a runtime environment: {error.said}",
-        (Link(ending, "the agent that sets environments up raised this exception", raised.code),),
-        explains=(program(ending), Entity("runtime-env", f"{error.kind}: {error.said}")),
-        severity="warning",
-        remedies=remedies(error, "", kept=False),
-    )
 
 
 def _refused(ending: Event, raised: Raised, error: SetupError) -> Finding:
@@ -188,6 +175,13 @@ def _agent_log(*attempts: str) -> dict[str, str]:
 
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the proxy of Ray Client gets no answer from the agent",
+        "ConnectionAbortedError: Initialization failure from server:\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.8/site-packages/ray/util/client/server/proxier.py", line 281, in _create_runtime_env\n'
+        "    raise TimeoutError(\nTimeoutError: GetOrCreateRuntimeEnv request failed after 5 attempts. Last exception: HTTP Error 503: Service Unavailable\n",
+        says=("GetOrCreateRuntimeEnv request failed after 5 attempts", "503"),
+    ),
     Example(
         "the index lacks the package: three attempts fail, and a second task gets the cached error",
         {
@@ -214,7 +208,6 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/venv/lib/python3.9/site-packages/ray/dashboard/modules/runtime_env/runtime_env_agent.py", line 97, in run_setup\n'
         '    for uri in env.get("uris", []):\nTypeError: no such list\n',
         says=("could not set up a runtime environment: TypeError: no such list",),
-        severity="warning",
     ),
     console(
         "a package that does not build",

@@ -138,6 +138,7 @@ def _label(crash: Crash) -> str:
 
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
+    exits += _repeated(case, crashes, exits)
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
     echoes = (e.count for c in crashes for e in c.events if e["who"])
     count = max((evidence.deaths(exits), *echoes))
@@ -167,6 +168,21 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
         remedies=_remedies(best),
         covers=(*(e for c in crashes for e in c.events), *evidence.exit_events(exits), *crashed),
     )
+
+
+def _repeated(case: Case, crashes: list[Crash], exits: list[WorkerExit]) -> list[WorkerExit]:
+    """Ends of unnamed workers that Ray merged in a console, as it merged these reports of the same crash."""
+    reports = [e for c in crashes for e in (c.handler, c.python) if e]
+    if not any(e.count > 1 and e.source.is_excerpt for e in reports):
+        return []
+    return [
+        e
+        for e in case.exits
+        if e not in exits and not e.names and e.exit_type == "SYSTEM_ERROR" and _CLOSED in e.detail
+    ]
+
+
+_CLOSED = "connection error code 2"
 
 
 def _small_memory(crash: Crash) -> tuple[Entity, ...]:

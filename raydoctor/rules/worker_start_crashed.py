@@ -41,7 +41,7 @@ from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import imports, worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
-from raydoctor.rules.shared.traceback import Raised, cut_off
+from raydoctor.rules.shared.traceback import BEGIN, Raised, cut_off
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _HIDDEN = pattern(
@@ -114,7 +114,7 @@ def _what(one: Starts, raised: Raised | None) -> str:
         return f"{raised}" + (f", in {raised.place}" if raised.place else "")
     if parsed := _arguments(one):
         return f"a module that it imported parses Ray's own options ({parsed})"
-    if any(cut_off(e.message) for e in one.words):
+    if any(cut_off(e.message) or e.message.startswith(BEGIN) for e in one.words):
         return "an exception that the console cut off"
     words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
     return words.strip() or "their output is not in the capture (see raylet.err on that node)"
@@ -227,6 +227,30 @@ _NO_HOME = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    *(
+        console(
+            f"the raylet prints a traceback of a worker that uv starts, {what}",
+            "(raylet) Creating virtual environment at: .venv\n(raylet) Traceback (most recent call last):\n"
+            '(raylet)   File "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_79/.venv/lib/python3.13/site-packages/tool.py", line 3, in <module>\n'
+            f"(raylet)     import core{rest}",
+            says=(says,),
+        )
+        for what, rest, says in (
+            (
+                "whole",
+                "\n(raylet) ModuleNotFoundError: No module named 'core'\n",
+                "No module named 'core'",
+            ),
+            ("cut off", "", "an exception that the console cut off"),
+        )
+    ),
+    console(
+        "the raylet prints a traceback of an agent",
+        "(raylet) Traceback (most recent call last):\n"
+        '(raylet)   File "/venv/lib/python3.13/site-packages/ray/dashboard/agent.py", line 3, in <module>\n'
+        "(raylet)     import core\n(raylet) ModuleNotFoundError: No module named 'core'\n(train pid=7) epoch 1\n(train pid=7) epoch 2\n",
+        roots=("agent-died",),
+    ),
     *(
         console(
             f"a module parses the worker's command line: {signal.find}",

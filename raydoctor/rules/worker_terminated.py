@@ -34,13 +34,22 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, console, rule
-from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
+from raydoctor.case.signals import (
+    OWNER_GONE_KILLED,
+    RAYLET_SIGTERM,
+    TRACEBACK,
+    TRACEBACKS,
+    WORKER_DIED,
+    WORKER_EXIT,
+)
 from raydoctor.cluster import hosts
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import ended
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, left_unnamed, submitter
+from raydoctor.rules.shared.failures import program
 from raydoctor.rules.shared.kernel import journal_span
 
 _TOGETHER = 2.0
@@ -53,9 +62,9 @@ _NODE_FOLLOWS = 60.0
     tier="cause",
     severity="error",
     rank=38,
-    explains=("process", "worker"),
+    explains=("process", "program", "worker"),
     caused_by=("host", "node", "raylet"),
-    looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
+    looks_for=(TRACEBACK, WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
 )
 def worker_terminated(case: Case) -> Iterator[Finding]:
     """One finding per node and moment (`_TOGETHER`)."""
@@ -73,6 +82,34 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
         yield _finding(case, together)
     unnamed = [left for left in left_unnamed(case) if left.sigterm]
     yield from (_unnamed(case, left) for left in unnamed[:1])
+    if not (case.exits or unnamed):
+        yield from _of_handler(case)
+
+
+_HANDLER = pattern(r'[/\\]ray[/\\]_private[/\\]worker\.py", line \d{1,6}, in sigterm_handler\n')
+_OF_WORKER = ("ray._raylet.execute_task", "ray._raylet.task_execution_handler", "in main_loop")
+
+
+def _of_handler(case: Case) -> Iterator[Finding]:
+    """Tracebacks of an excerpt that pass through the handler of SIGTERM in a worker."""
+    for event in case.of(*TRACEBACKS):
+        near = [e for e in case.of(*TRACEBACKS) if e.source is event.source]
+        if (
+            not event.source.is_excerpt
+            or not _HANDLER.search(event.message)
+            or not any(words in e.message for e in near for words in _OF_WORKER)
+        ):
+            continue
+        yield Finding(
+            "A worker got a SIGTERM from an unknown process while it executed a task",
+            (Link(event, "Ray's handler of SIGTERM ends the worker with sys.exit"),),
+            explains=tuple(program(e) for e in case.endings.values() if e.source is event.source),
+            severity="warning",
+            remedies=_remedies(case, [], Left("1", event, sigterm=True)),
+            covers=tuple(near),
+            gaps=(_RAYLET,),
+        )
+        return
 
 
 def _unnamed(case: Case, left: Left) -> Finding:
@@ -225,6 +262,23 @@ _CLEANUP = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the driver of 2.44 names the signal, and how the worker exits",
+        f"(raylet) {WORKER_DIED.sample.partition(' Worker exit detail')[0]} Worker exit detail: Worker exits unexpectedly by a signal. "
+        "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.\n",
+        says=("got a SIGTERM from an unknown process",),
+    ),
+    console(
+        "a traceback passes through the handler of SIGTERM",
+        'Traceback (most recent call last):\n  File "/app/convert.py", line 246, in call\n    subprocess.check_call(command)\n'
+        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 776, in sigterm_handler\n    sys.exit(1)\nSystemExit: 1\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "python/ray/_raylet.pyx", line 1418, in ray._raylet.execute_task\n'
+        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 569, in record_task_log_end\n'
+        "    self.core_worker.record_task_log_end(\nAttributeError: 'Worker' object has no attribute 'core_worker'\n",
+        says=("A worker got a SIGTERM from an unknown process while it executed a task",),
+        severity="warning",
+    ),
     Example(
         "a clean-up script sends SIGTERM before the raylet's own SIGTERM",
         {

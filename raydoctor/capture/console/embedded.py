@@ -49,7 +49,10 @@ _MEMBER = pattern(r'\s{0,200}(?:"(?P<key>[\w.-]{1,60})"\s{0,20}:\s{0,20})?"')
 """The beginning of a line of JSON that is printed over several lines."""
 _LIST = pattern(r'"(?P<key>[\w.-]{1,60})": \[')
 """A list that is printed with one string on each line."""
-_ESCAPED = ("Traceback (most recent call last):\\n", '\\n  File "', "\\n\\tclass_name: ")
+_ESCAPED = (
+    *("Traceback (most recent call last):\\n", '\\n  File "', "\\n\\tclass_name: "),
+    *("\\nray.exceptions.", "\\n  At least one of the input arguments for this task "),
+)
 _TRACEBACK = "Traceback (most recent call last):"
 """What marks a text for people under any key: formatters of a program's own name their keys freely."""
 _QUOTE = pattern(r"['\"]")

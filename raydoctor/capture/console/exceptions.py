@@ -156,8 +156,16 @@ _OLD_CALL = pattern(
 """A worker's title above the traceback of its task, up to 0.8: `ray_Trainer:step() (pid=7, ip=10.0.0.2)`."""
 
 
+_MASKED = pattern(
+    r"(?P<call>\bray::[^\s()]{1,300}\(\) \(pid=)(?:\*{1,9}|X{1,9}|x{2,9}|<[\w -]{0,20}>|\.{3})(?=[,)])"
+)
+"""The process of a failed call, which a person has made unreadable."""
+
+
 def with_call(text: str) -> str:
-    """The line with such a title as Ray writes it since 1.0: `ray::Trainer.step() (pid=7, ip=10.0.0.2)`."""
+    """The line with such a title as Ray writes it since 1.0, `ray::Trainer.step() (pid=7, …`, with a pid."""
+    if "ray::" in text and " (pid=" in text:
+        text = _MASKED.sub(r"\g<call>0", text)
     found = _OLD_CALL.search(text) if "ray_" in text and " (pid=" in text else None
     if found is None:
         return text

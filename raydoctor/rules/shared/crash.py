@@ -285,6 +285,11 @@ CRASH_SIGNALS = (
         r": (?P<words>Assertion .* failed\.)",
         "python: solver.c:12: solve: Assertion `n > 0' failed.",
     ),
+    _words(
+        "Invalid handle. Cannot load symbol ",
+        r"^(?P<words>Invalid handle\. Cannot load symbol \w{1,100})",
+        "Invalid handle. Cannot load symbol cublasLtGetVersion",
+    ),
     _words("free(): ", r"^(?P<words>free\(\): .*)", "free(): double free detected in tcache 2"),
     _words(
         "double free or corruption",
@@ -622,9 +627,16 @@ def of_lone_echoes(case: Case) -> Iterator[Crash]:
                 crash.python
                 or not case.exits
                 or any(e.level == "E" or e.kind == _REMAINS[0] for e in crash.events)
+                or (crash.handler and _is_framed(events) and any(e.count > 1 for e in events))
             )
         ):
             yield crash
+
+
+def _is_framed(events: Sequence[Event]) -> bool:
+    """Whether the handler's own lines are below its report in an excerpt: an actor may print those that it reads."""
+    kinds = {e.kind for e in events if e.source.is_excerpt}
+    return {"crash.printed", "crash.frame"} <= kinds
 
 
 def _fails_below(case: Case, event: Event) -> bool:

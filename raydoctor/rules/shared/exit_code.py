@@ -31,7 +31,10 @@ EXITING = Signal(
 )
 """A worker's own record; the GCS's may only report the closed socket, if it noticed that first."""
 
-_LEFT = pattern(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
+_LEFT = pattern(
+    r"(?:Worker exits with an exit code |SystemExit is raised \(sys\.exit is called\)\. Exit code: )(?P<left>.*)",
+    re.DOTALL,
+)
 _K8S = " The worker may have exceeded K8s pod memory limits."
 _SIGTERM = "The process receives a SIGTERM"
 _EXIT_ACTOR = "exit_actor() is called."

@@ -128,6 +128,13 @@ RAISED = (
         "ResolvePackageNotFound:\n  - acme=3",
         extent="record",
     ),
+    Signal(
+        "runtime_env.raised",
+        "GetOrCreateRuntimeEnv request failed after ",
+        r"(?P<what>GetOrCreateRuntimeEnv request failed after \d{1,6} attempts\. Last exception: [^\n]{0,600})",
+        DRIVER,
+        "TimeoutError: GetOrCreateRuntimeEnv request failed after 5 attempts. Last exception: HTTP Error 503: Service Unavailable",
+    ),
 )
 """Exceptions of the agent's plugins (`_private/runtime_env`, 2.2 to 2.60): an excerpt may have lost the records around them."""
 
@@ -207,13 +214,13 @@ def _records(case: Case) -> list[Event]:
     return raised or [e for e in case.of(*TRACEBACKS) if _is_agents(e)]
 
 
-_AGENTS_FRAME = "in _create_runtime_env_with_retry\n"
-"""The agent's function around every setup (2.9 to 2.60)."""
+_AGENTS_FRAMES = ("in _create_runtime_env_with_retry\n", '/runtime_env_agent.py", line ')
+"""The agent's function around every setup (2.9 to 2.60), and its own file (1.4 to 2.60)."""
 
 
 def _is_agents(event: Event) -> bool:
     """Whether an excerpt shows a traceback of the agent without the record around it."""
-    return event.source.is_excerpt and _AGENTS_FRAME in event.message
+    return event.source.is_excerpt and any(words in event.message for words in _AGENTS_FRAMES)
 
 
 def _place(failure: SetupFailure, event: Event) -> None:

@@ -157,17 +157,6 @@ def read(text: str) -> SetupError:
 
 _RAYS_CODE = pattern(r"\bray[/\\](?:_private[/\\])?runtime_env[/\\][a-z_]{1,40}\.py$")
 """Ray's checks of a runtime environment in the driver and the upload of its directories (2.0 to 2.60)."""
-_AGENTS_CODE = pattern(
-    r"\bray[/\\](?:_private[/\\]runtime_env[/\\]agent|dashboard[/\\]modules[/\\]runtime_env)[/\\]runtime_env_agent\.py$"
-)
-"""The agent that sets environments up (1.4 to 2.60)."""
-
-
-def of_agent(raised: Raised) -> SetupError | None:
-    """Why the agent could not set an environment up, from its own traceback; None if it is another's."""
-    if not raised.type or not any(_AGENTS_CODE.search(f.file) for f in raised.frames):
-        return None
-    return read(str(raised))
 
 
 class Refusal(NamedTuple):

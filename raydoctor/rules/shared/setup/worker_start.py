@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
-from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
+from raydoctor.case.signals import (
+    DRIVER,
+    RAY_EXCEPTION,
+    RAYLET,
+    TASK_FAILED,
+    TRACEBACKS,
+    WORKER_STARTED,
+)
+from raydoctor.case.signals import TRACEBACK as ANY_TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event
@@ -139,7 +147,7 @@ REFUSED = Signal(
 )
 
 SIGNALS = (
-    UNREGISTERED, UNREGISTERED_OLD, TRACEBACK, SETUP_TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+    UNREGISTERED, UNREGISTERED_OLD, ANY_TRACEBACK, TRACEBACK, SETUP_TRACEBACK, *SHELL_WORDS, FATAL, *ARGUMENTS, PYTHON_HOME, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
 )  # fmt: skip
 
 
@@ -216,8 +224,23 @@ def _only_printed(case: Case) -> list[Starts]:
         if e.source.is_excerpt and _RUNS not in e.message and not _is_interrupted(e)
     ]
     printed += [e for e in case.of(ARGUMENTS[0].kind) if e.source.is_excerpt]
+    printed = printed or [e for e in case.of(*TRACEBACKS) if _is_of_start(e)]
     by_ip = evidence.grouped(printed, lambda e: e["ip"])
     return [Starts("", ip, words=words) for ip, words in by_ip.items()]
+
+
+_DAEMONS = ("dashboard/", "runtime_env_agent", "autoscaler/", "monitor.py", "process_watcher", "serve/")
+"""Parts of the files of Ray's other processes, whose output the raylet may print."""
+
+
+def _is_of_start(event: Event) -> bool:
+    """Whether the raylet's own output shows a traceback in an excerpt: its workers share it until they run."""
+    is_raylets = event.source.is_excerpt and event.text.startswith("(raylet")
+    return (
+        is_raylets
+        and not any(part in event.message for part in _DAEMONS)
+        and not _is_interrupted(event)
+    )
 
 
 def _is_interrupted(event: Event) -> bool:
@@ -269,7 +292,8 @@ def raised(words: Iterable[Event]) -> Raised | None:
     """The exception that ended most of these processes."""
     found: dict[str, list[Raised]] = {}
     for event in words:
-        if event.kind == "worker.start_traceback" and (one := parse(event.message)):
+        is_traceback = event.kind in (TRACEBACK.kind, *TRACEBACKS)
+        if is_traceback and (one := parse(event.message)):
             found.setdefault(str(one), []).append(one)
     return max(found.values(), key=len)[0] if found else None
 
