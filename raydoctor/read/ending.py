@@ -61,6 +61,8 @@ _NOISE = (
     *("wandb: ", "srun: ", "slurmstepd: ", "make: *** ", "make[", "ERROR conda.cli.main_run:"),
     *(_IGNORED, "Warning: WARNING: destroy_process_group() was not called"),
     "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace",
+    # The second line of a raylet's warning about a request that waits (1.2 to 1.8).
+    ". In total there are ",
 )
 _AT_EXIT = pattern(
     r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\("

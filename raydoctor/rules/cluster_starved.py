@@ -67,7 +67,7 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     explains=("actor", "lease", "starved", "task", "waiting"),
     caused_by=("autoscaler", "start-crashed"),
     looks_for=(
-        waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
+        waiting.STARVED, waiting.OLD_STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
         *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING, serve.PENDING,
     ),
 )  # fmt: skip
@@ -91,7 +91,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
             yield replace(_finding(case, needs, logged, until, over=False), severity="info")
     gave_up = waiting.gave_up(case)
     if not reports:
-        yield from _from_autoscaler(case, gave_up)
+        yield from [*_from_autoscaler(case, gave_up)] or _from_old_console(case)
 
 
 def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
@@ -113,6 +113,15 @@ def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
 def _until_the_end(case: Case) -> list[Event]:
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     return waiting.starved_until(case, max(ends, default=None))
+
+
+def _from_old_console(case: Case) -> Iterator[Finding]:
+    """What a driver of Ray up to 1.8 shows of a raylet's warning, if its console ends with it."""
+    events = case.of(waiting.OLD_STARVED.kind)
+    for logged in evidence.grouped(events, lambda e: e["needs"]).values():
+        if waiting.is_last_word(case, logged):
+            needs = resources.amounts(logged[0]["needs"].replace("}, {", ", "))
+            yield replace(_finding(case, needs, logged, [], over=False), severity="warning")
 
 
 def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
@@ -468,6 +477,16 @@ _ENDED = "".join(
 _LICENSE = waiting.CLAIMED.sample.replace("1.0}", "0.1, 'license': 1.0}")
 
 EXAMPLES: tuple[Example, ...] = (
+    console(
+        "the warning of Ray 1.1 at the end of a driver's console",
+        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n",
+        says=("7 tasks wait for 1 CPU each",),
+        severity="warning",
+    ),
+    console(
+        "the same warning, and the tasks that then ran",
+        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n(train pid=7) epoch 1\n(train pid=7) epoch 2\nsaved the model\n",
+    ),
     Example(
         "two actors hold both CPUs",
         {

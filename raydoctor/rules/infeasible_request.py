@@ -145,6 +145,8 @@ class _Request:
 def _requests(case: Case, seen: now.Picture | None) -> list[_Request]:
     found: dict[frozenset[tuple[str, float]], _Request] = {}
     for event in case.of("request.infeasible"):
+        if waiting.OLD_STARVED.find in event.message:
+            continue  # the amount exists, and is in use
         if not case.torn_down(event):
             needs = resources.amounts(event["needs"])
             found.setdefault(resources.key(needs), _Request(needs)).raylets.append(event)

@@ -64,6 +64,8 @@ _STAMPED = pattern(
 """SGLang's, `[2026-11-21 07:35:03 DP1 TP3] text`, begins a record: its ranks are left out."""
 _OLD_DAEMONS = ("(pid=raylet", "(pid=gcs_server")
 """Prefixes of Ray 0.8 to 1.0."""
+_NO_PID = ("(pid=None) ", "(pid=) ")
+"""The raylet's, on Windows in 1.4 to 1.13."""
 _FILE = pattern(r"\(/[^()\n]{1,300}/logs/[\w.-]{1,200}\) (?=\[?\d{4}-)")
 """The file of Ray's logs that a log collector puts in front of a record."""
 _LOGGER = pattern(
@@ -116,6 +118,7 @@ _BARE_PLACE = pattern(r"core_worker(?:_process)?\.cc:\d{1,5}: (?=Failed to regis
 _UNPREFIXED = (
     "A worker died or was killed while executing a task by an unexpected system error.",
     *("The node with node id: ", "Some workers of the worker process("),
+    "The actor or task with ID ",
 )
 """The raylet's message without its prefix."""
 _OPENINGS = (
@@ -251,6 +254,8 @@ def _strip_one(found: Stripped) -> bool:
 def _strip_process(found: Stripped) -> bool:
     if file := _FILE.match(found.text):
         return _take(found, file.end())
+    if found.text.startswith(_NO_PID):
+        found.text, found.changed = f"(raylet) {found.text.partition(') ')[2]}", True
     if found.text.startswith(_OLD_DAEMONS):
         found.text, found.changed = f"({found.text[len('(pid=') :]}", True
     match = _PARENTHESES.match(found.text)

@@ -175,6 +175,13 @@ CRASH_SIGNALS = (
         ("worker-echo", *DRIVER),
         "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
     ),
+    Signal(
+        "crash.frame",
+        "  (unknown)  ",
+        r"^ {4}@ {1,4}[0-9A-F]{16}  \(unknown\)  \S",
+        ("worker-echo", *DRIVER),
+        "    @   00007FF7F5782AAF  (unknown)  (unknown)",
+    ),
     *DAEMON_FRAMES,
     Signal(
         "crash.python",

@@ -49,6 +49,19 @@ STARVED = Signal(
 )  # fmt: skip
 """Level W, once, about twenty seconds after the last worker that could take work was gone."""
 
+OLD_STARVED = Signal(
+    "request.starved_old", ", but this node only has remaining ",
+    r"^The actor or task with ID (?P<task>[0-9a-f]{16,48}) (?:cannot be scheduled right now|is pending and cannot currently be scheduled)\. "
+    r"It requires \{(?P<needs>[^}]*(?:\}, \{[^{}]*){0,20})\} for (?:execution and \{[^}]{0,400}(?:\}, \{[^}]{0,400}){0,20}\} for )?placement, but this node only has remaining "
+    r"(?:\{.{0,4000}?\}\s{0,3}\. In total there are (?P<tasks>\d+) pending tasks and (?P<actors>\d+) pending actors on this node)?",
+    (*RAYLET, "raylet-echo"),
+    "The actor or task with ID 124a2b0fc855a8f8ffffffff01000000 cannot be scheduled right now. It requires {CPU: 1.000000} for placement, but "
+    "this node only has remaining {node:10.0.0.2: 1.000000}, {memory: 71.142578 GiB}, {GPU: 0.250000}. In total there are 7 pending tasks and 0 "
+    "pending actors on this node. This is likely due to all cluster resources being claimed by actors.",
+    extent="record",
+)  # fmt: skip
+"""The same up to 1.8, which drivers show."""
+
 NO_NODE_TYPE = (
     Signal(
         "request.no_node_type", "No available node types can fulfill resource request",

@@ -229,7 +229,14 @@ def _only_printed(case: Case) -> list[Starts]:
     return [Starts("", ip, words=words) for ip, words in by_ip.items()]
 
 
-_DAEMONS = ("dashboard/", "runtime_env_agent", "autoscaler/", "monitor.py", "process_watcher", "serve/")
+_DAEMONS = (
+    "dashboard/",
+    "runtime_env_agent",
+    "autoscaler/",
+    "monitor.py",
+    "process_watcher",
+    "serve/",
+)
 """Parts of the files of Ray's other processes, whose output the raylet may print."""
 
 
