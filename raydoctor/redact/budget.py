@@ -15,6 +15,8 @@ _PER_BYTE = 0.5
 _ADVANCE, _RESERVE = 200_000.0, 2_000.0
 _TEXT, _ELEMENT, _BYTE, _MARK, _WORD = 55.0, 12.0, 0.12, 0.2, 6.0
 """Microseconds for a text, and for each of its NULs, its bytes, its quotes and escapes, and its words."""
+SHAPED = 80.0
+"""Microseconds more for a line that may hold a token or base64: all shapes are tried, and it is decoded."""
 _MARKS = b"\\%&'\"\x1b@$"
 _WORDS = (
     *b"pass pw psk token secret key auth cookie credential sig bearer".split(),

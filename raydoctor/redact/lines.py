@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
 from raydoctor.redact.blocks import State
-from raydoctor.redact.budget import JudgingBudget
+from raydoctor.redact.budget import SHAPED, JudgingBudget
 from raydoctor.redact.span import Span
 from raydoctor.redact.wrapped import WrappedGroup
 
@@ -185,6 +185,7 @@ def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[
         if state or _BEGINS_BLOCK.search(line):
             _note_context(line, state)
         return [Span(0, len(line.rstrip(b"\r")), UNREAD)]
+    state.budget.spend(SHAPED if shaped else 0.0)
     if seen := decode.seen(line):
         return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
     if b"\0" in line and not _is_wide(line):

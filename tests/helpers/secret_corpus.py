@@ -292,7 +292,7 @@ TEXTS: dict[str, Maker] = {
 
 UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BIP39 = [
-    "abandon", "ability", "absent", "absorb", "abstract", "absurd", "abuse", "acid", "acoustic", "acquire", "adapt",
+    "abandon", "ability", "absent", "absorb", "abstract", "absurd", "abuse", "acid", "acoustic", "actress", "adapt",
     "adjust", "admit", "adult", "aisle", "amateur", "anchor", "ankle", "apology", "armor", "banana", "beach",
     "bicycle", "blanket", "bronze", "cabbage", "canyon", "salmon", "walnut", "zebra",
 ]  # fmt: skip
