@@ -21,6 +21,7 @@ Request more time, or save checkpoints: `#SBATCH --signal=B:USR1@300` warns the 
 ## Not this when
 - a person cancelled the job (`scancel`): the line then has no reason.
 - the machine failed (`slurm-node-failed`).
+- Ray lost a node long before the limit and ran on: that loss has a cause of its own.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def _finding(case: Case, job: Ended) -> Finding:
             *(Link(e, "Slurm ended the job at its time limit") for e in job.printed[:1]),
             *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
         ),
-        explains=(hosts.entity(f"time of slurm {job.job}"), *slurm.entities(case, job, everything=True)),
+        explains=(
+            hosts.entity(f"time of slurm {job.job}"),
+            *slurm.entities(case, job, everything=True, but=slurm.lost_long_before(case)),
+        ),
         caused_by=(hosts.entity(f"slurm {job.job}"),),
         subjects=slurm.subjects(job),
         remedies=tuple(_remedies(limit)),

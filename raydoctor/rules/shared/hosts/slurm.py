@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case
@@ -183,19 +183,23 @@ def expanded(text: str, most: int = 2000) -> list[str]:
     return [name for name in found[:most] if name]
 
 
-def entities(case: Case, job: Ended, everything: bool) -> tuple[Entity, ...]:
-    """What the end explains: the job, and the Ray nodes on its hosts, or all of them with the head and the drivers."""
+def entities(
+    case: Case, job: Ended, everything: bool, but: Collection[str] = ()
+) -> tuple[Entity, ...]:
+    """What the end explains: the job, and the Ray nodes on its hosts, or all of them with the head and the drivers.
+
+    `but`: ids of Ray nodes that it does not explain.
+    """
     names = {host.partition(".")[0] for host in job.hosts}
-    lost = _lost_long_before(case) if everything else set()
     nodes = [
         e for e in case.of("raylet.started") if everything or e["hostname"].partition(".")[0] in names
     ]  # fmt: skip
     found = [hosts.entity(f"slurm {job.job}")]
     found += [
-        each for e in nodes if e["node"] not in lost for each in hosts.of_node(e["node"], e["ip"])
+        each for e in nodes if e["node"] not in but for each in hosts.of_node(e["node"], e["ip"])
     ]
     if everything:
-        found += [hosts.entity(node) for node in case.ledger.node_ips if node not in lost]
+        found += [hosts.entity(node) for node in case.ledger.node_ips if node not in but]
         found.append(hosts.entity("head"))
     return tuple(dict.fromkeys(found))
 
@@ -204,8 +208,8 @@ _AT_ONCE = 600.0
 """Seconds within which all nodes end with their job, and Ray records it."""
 
 
-def _lost_long_before(case: Case) -> set[str]:
-    """Nodes that the GCS lost while the others ran on for long: the end of the whole job is not why.
+def lost_long_before(case: Case) -> set[str]:
+    """Nodes that the GCS lost while the others ran on for long: an end of the whole job at once is not why.
 
     Only Ray's clocks are compared: Slurm's may be in another zone.
     """
