@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -25,16 +25,33 @@ def cpu_limit(seconds: float) -> Iterator[None]:
     Otherwise the body runs without a limit. A limit for other threads would not work: an exception that is
     raised in a thread from outside waits for the end of a regular expression.
     """
+    with cpu_limits() as limit:
+        try:
+            limit(seconds)
+            yield
+        finally:
+            limit(None)
+
+
+@contextmanager
+def cpu_limits() -> Iterator[Callable[[float | None], None]]:
+    """A function that limits what follows as `cpu_limit` does, until it is called with None.
+
+    For many short computations: installing the handler takes longer than most rules.
+    """
     if not _is_available():
-        yield
+        yield lambda seconds: None
         return
-    signal.signal(signal.SIGVTALRM, _interrupt)
-    signal.setitimer(signal.ITIMER_VIRTUAL, max(seconds, 0.001))
+    before = signal.signal(signal.SIGVTALRM, _interrupt)
     try:
-        yield
+        yield _limit
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        _limit(None)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _limit(seconds: float | None) -> None:
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0 if seconds is None else max(seconds, 0.001))
 
 
 def _is_available() -> bool:

@@ -22,8 +22,15 @@ Extent = Literal["line", "record", "traceback"]
 Judge = Callable[["Case"], Iterator[Finding]]
 
 
+class _HashedOnce:
+    """A hash that is computed once: a scan of a small file is faster than the hashes of all signals."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(_HashedOnce):
     """A record that becomes an event: a literal to search for, a pattern to match, and its possible sources.
 
     Signals are compared by value: two rules may use the same one, and it is read once.
@@ -52,6 +59,14 @@ class Signal:
     """Whether the pattern is searched in the record's whole first line, including the header."""
     precedes: bool = False
     """Whether it only records that something began, or its settings: as evidence it dates no failure."""
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            value = hash((self.kind, self.find, self.pattern, self.roles))
+            object.__setattr__(self, "_hash", value)
+            return value
 
     @property
     def regex(self) -> re.Pattern[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeVar
 
-from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit, cpu_limits
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
@@ -317,7 +317,14 @@ def judge(
 
     def found(rule: Rule) -> list[_Candidate]:
         seconds = min(RULE_SECONDS, time_left.left)
-        candidates = _findings(rule, case, gaps, strict, seconds)
+        try:
+            limit(seconds)
+            candidates = _findings(rule, case, gaps, strict)
+        except CpuTimeSpent:
+            gaps.append(_unfinished(f"rule {rule.name}", seconds))
+            candidates = []
+        finally:
+            limit(None)
         for candidate in candidates:
             if corroboration.is_from_before(case, candidate.finding):
                 earlier = corroboration.as_warning(candidate.finding, corroboration.EARLIER)
@@ -327,13 +334,14 @@ def judge(
                 candidate.is_claimed = corroboration.is_claimed(case, candidate.finding)
         return candidates
 
-    first = [c for rule in ordered if not rule.fallback for c in found(rule)]
-    kept, holders = _claim(sorted(first, key=lambda c: c.is_claimed))
-    for rule in (r for r in ordered if r.fallback):
-        case.explained = frozenset(holders)
-        case.accounted = _accounted(kept)
-        more, holders = _claim(found(rule), holders)
-        kept += more
+    with cpu_limits() as limit:
+        first = [c for rule in ordered if not rule.fallback for c in found(rule)]
+        kept, holders = _claim(sorted(first, key=lambda c: c.is_claimed))
+        for rule in (r for r in ordered if r.fallback):
+            case.explained = frozenset(holders)
+            case.accounted = _accounted(kept)
+            more, holders = _claim(found(rule), holders)
+            kept += more
     return kept
 
 
@@ -378,15 +386,9 @@ def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]
     return found
 
 
-def _findings(
-    rule: Rule, case: Case, gaps: list[Gap], strict: bool, seconds: float
-) -> list[_Candidate]:
+def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Candidate]:
     try:
-        with cpu_limit(seconds):
-            return [_Candidate(rule, finding) for finding in rule.judge(case)]
-    except CpuTimeSpent:
-        gaps.append(_unfinished(f"rule {rule.name}", seconds))
-        return []
+        return [_Candidate(rule, finding) for finding in rule.judge(case)]
     except (Exception, SystemExit) as error:  # another package's rule must not end this process
         if strict:
             raise

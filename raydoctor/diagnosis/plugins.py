@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -139,7 +140,7 @@ def _why(error: BaseException) -> str:
 
 def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
     """(entry point, rule) for each rule of installed packages."""
-    if not any(_offers(place) for place in sys.path):
+    if not any(_offers(place, _changed(place)) for place in sys.path):
         return
     from importlib.metadata import entry_points
 
@@ -154,8 +155,17 @@ def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
         yield from ((where, rule) for rule in rules)
 
 
-def _offers(place: str) -> bool:
-    """Whether a package that is installed there has such entry points.
+def _changed(place: str) -> int:
+    """When a package was last installed there or removed; 0 if there is no such folder."""
+    try:
+        return os.stat(place or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+@cache
+def _offers(place: str, changed: int) -> bool:
+    """Whether a package that is installed there has such entry points; `changed`: as of then.
 
     Searching for the group's name is much faster than importing `importlib.metadata` and parsing the
     metadata of every package, and few users have a plugin.

@@ -8,7 +8,7 @@ determined after the events of all nodes are merged.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -34,7 +34,7 @@ from raydoctor.read import (
 )
 from raydoctor.read.clock import NodeClocks, as_utc, instant
 from raydoctor.read.detail import silence
-from raydoctor.read.index import DRIVERS
+from raydoctor.read.index import DRIVERS, index_of
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
 
@@ -168,7 +168,7 @@ def _readings(
 
 def _read(capture: Capture, signals: list[Signal]) -> _Read:
     files = capture.files
-    result = scan(_searched(files, signals), signals, capture.report)
+    result = scan(_searched(files, index_of(tuple(signals)).roles), signals, capture.report)
     _learn_clock(result.drafts, result.clock)
     _learn_zones(files, result.clock)
     pods = _kubernetes(files, result.gaps)
@@ -190,9 +190,8 @@ def in_order(events: Iterable[Event]) -> list[Event]:
     ]
 
 
-def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
+def _searched(files: dict[Source, str], roles: Set[str]) -> dict[Source, str]:
     """The files that may contain a signal; the others are not read."""
-    roles = {role for signal in signals for role in signal.roles}
     return {s: f for s, f in files.items() if s.role in roles or s.role in DRIVERS}
 
 

@@ -116,6 +116,8 @@ class Index:
         for signal in dict.fromkeys(signals):
             self._by_literal.setdefault(signal.find, []).append(SignalProbe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
+        self.roles = frozenset(role for probe in self.probes for role in probe.signal.roles)
+        """Roles of the files that may contain a signal."""
         self._overlaps = _Overlaps(list(self._by_literal))
         self._tables: dict[str, Mapping[bytes, LiteralEntry | None]] = {}
         self._literals: dict[str, frozenset[str]] = {}

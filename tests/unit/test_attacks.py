@@ -16,7 +16,7 @@ from benchmarks import all_patterns, attack_patterns
 from benchmarks.attacks import Attack, attacks
 from raydoctor.capture.console import files, shape
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
-from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit
+from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit, cpu_limits
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
@@ -94,7 +94,7 @@ NOT_HOSTILE = {
     "observe/stacks/locks.py:175": "tried at the beginning of a line of the kernel",
     "read.kubernetes.documents._IGNORED": "tried at one place only",
     "read.prefilter._HITS": "the output of rg, which puts the numbers first",
-    "read/index.py:218": "the patterns of rules",
+    "read/index.py:220": "the patterns of rules",
     "render.rules.SPAN": "the pages of rules",
 }
 """Patterns that no text of another user meets as `slow` tries them, and why."""
@@ -269,6 +269,16 @@ def test_a_rule_that_does_not_end_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> N
     assert [gap.why.partition(":")[0] for gap in gaps] == [
         "not finished within its time budget of 0.05 s"
     ]
+
+
+def test_a_limit_between_limits_leaves_them_in_force() -> None:
+    with cpu_limits() as limit:
+        with cpu_limit(1):
+            pass
+        for _ in range(2):
+            limit(0.05)
+            with pytest.raises(CpuTimeSpent):
+                next(endless(Case([])))
 
 
 def test_a_limit_leaves_no_timer_behind() -> None:
