@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 from raydoctor.capture.open import open_capture
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Gap, Source
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.collector.table import Piece, table, text
+from raydoctor.observe.gcs import dashboard, state
+from raydoctor.observe.gcs.programs.gcs_tables import TABLES
+from raydoctor.observe.gcs.replies import Probe, Reply
 from raydoctor.observe.processes.redact import Redactor
 from raydoctor.read import build, live
 from tests.helpers.waiting import clock
@@ -216,3 +221,39 @@ def test_who_was_first_makes_no_difference() -> None:
 def test_work_meanwhile_costs_no_evidence() -> None:
     found = run([Collector("a", lambda: [text("a.txt", "a")])], 0.05, lambda: time.sleep(0.2))
     assert (list(found.pieces), found.gaps) == (["live/a.txt"], [])
+
+
+# ---------------------------------------------------------------- tables of the GCS
+
+
+def test_the_gcs_can_be_asked_for_every_table_that_is_wanted() -> None:
+    inquiry = state._Inquiry(Cluster(), None, 1.0)
+    wanted = {*inquiry.of_both, *inquiry.better_in_gcs, *state._QUICK, *state._BRIEF, *state._PEERS}
+    assert wanted <= set(TABLES)
+    assert {*dashboard.TABLES, *state._OPTIONAL} <= set(TABLES)
+
+
+class AnswersAllBut:
+    """In place of the child process: lacks some tables, and notes which are requested."""
+
+    probe, problem, is_late = Probe("gcs", "10.0.0.2:6379", "ok", 0.0), "", False
+    about: Mapping[str, str] = {}
+
+    def __init__(self, lacks: Collection[str]) -> None:
+        self.lacks, self.asked = lacks, set[str]()
+
+    def ask(
+        self, address: str, access: Access, tables: Sequence[str], timeout: float
+    ) -> Iterator[Reply]:
+        self.asked.update(tables)
+        return (Reply(name, [], why="oops" if name in self.lacks else "") for name in tables)
+
+
+def test_a_table_that_no_dashboard_holds_is_requested_and_called_what_its_entry_says() -> None:
+    own = {name: each.called for name, each in TABLES.items() if each.is_always_wanted}
+    child = AnswersAllBut(own)
+    inquiry = state._Inquiry(Cluster(gcs_address="10.0.0.2:6379"), child, 5.0)  # type: ignore[arg-type]
+    (gap,) = (each for each in inquiry.items() if isinstance(each, Gap))
+    assert child.asked > {*own, *dashboard.TABLES}
+    assert gap.what == f"{state.WHAT} (resources, resource requests, memory and objects of workers)"
+    assert gap.why == "oops"

@@ -24,14 +24,14 @@ from raydoctor.observe.collector.run import Collector
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.gcs import dashboard, metrics
 from raydoctor.observe.gcs.gcs import Child
-from raydoctor.observe.gcs.programs import gcs_messages
+from raydoctor.observe.gcs.programs import gcs_messages, gcs_tables
 from raydoctor.observe.gcs.replies import Probe, Reply
 
 WHAT = "the cluster's state"
 _BETTER_IN_GCS = ("workers", "tasks")
 """Tables that the dashboard is asked for only if the GCS does not answer."""
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name not in _BETTER_IN_GCS)
-_OF_GCS = ("resources", "demands", "worker-stats")
+_OF_GCS = tuple(name for name, each in gcs_tables.TABLES.items() if each.is_always_wanted)
 _QUICK = ("metrics", *_OF_GCS)
 """Tables that are always requested from the child; the tasks come after them, as they may take a second."""
 _BRIEF = ("nodes", "actors", "placement-groups")
@@ -43,9 +43,7 @@ _CALLED = {
     "ray-get": "tasks that wait in ray.get",
     "task-counts": "numbers of tasks by state",
     "node-usage": "use of CPUs and memory by nodes",
-    "finished": "durations of finished tasks",
-    "demands": "resource requests",
-    "worker-stats": "memory and objects of workers",
+    **{name: each.called for name, each in gcs_tables.TABLES.items() if each.called},
 }
 """Tables whose names would not tell a reader what is missing."""
 PEERS_AFTER = 60.0

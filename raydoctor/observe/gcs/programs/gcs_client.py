@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or __package__:
     from raydoctor.observe.gcs.programs import gcs_wire
     from raydoctor.observe.gcs.programs.gcs_messages import Messages
     from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire

@@ -18,11 +18,10 @@ import json
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or __package__:  # `observe/gcs/state.py` reads `TABLES`
     from raydoctor.observe.collector.programs.peers import access_of
     from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
@@ -142,6 +141,10 @@ def _status(gcs: Gcs) -> Any:
 
 def worker_stats(gcs: Gcs) -> RowTable:
     """The reply of each live worker, and workers that can be reached but do not reply."""
+    from concurrent.futures import (
+        ThreadPoolExecutor,
+    )  # slow to import, and `TABLES` is read without it
+
     asked = gcs.stats()
     silent = [each for each, reply, _ in asked if reply is None]
     with ThreadPoolExecutor(32) as pool:
@@ -182,20 +185,32 @@ def objects(gcs: Gcs) -> RowTable:
     return first(rows, total)
 
 
-TABLES: dict[str, Callable[[Gcs], RowTable]] = {
-    "nodes": nodes,
-    "resources": resources,
-    "demands": demands,
-    "worker-stats": worker_stats,
-    "workers": workers,
-    "actors": actors,
-    "jobs": jobs,
-    "placement-groups": placement_groups,
-    "tasks": tasks,
-    "objects": objects,
-    "owned-tasks": owned_tasks,
-    "finished": finished,
-    "metrics": metrics,
+class Table(NamedTuple):
+    """A table, and what raydoctor has to know of it: another one is a function and an entry in `TABLES`."""
+
+    read: Callable[[Gcs], RowTable]
+    is_always_wanted: bool = False
+    """Whether it is requested from every cluster, because no dashboard holds it."""
+    called: str = ""
+    """What a report calls it if it is missing; empty if its name tells a reader."""
+
+
+TABLES = {
+    "nodes": Table(nodes),
+    "resources": Table(resources, is_always_wanted=True),
+    "demands": Table(demands, is_always_wanted=True, called="resource requests"),
+    "worker-stats": Table(
+        worker_stats, is_always_wanted=True, called="memory and objects of workers"
+    ),
+    "workers": Table(workers),
+    "actors": Table(actors),
+    "jobs": Table(jobs),
+    "placement-groups": Table(placement_groups),
+    "tasks": Table(tasks),
+    "objects": Table(objects),
+    "owned-tasks": Table(owned_tasks),
+    "finished": Table(finished, called="durations of finished tasks"),
+    "metrics": Table(metrics),
 }
 
 
@@ -204,7 +219,7 @@ def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
     gcs.want(tables)
     for name in tables:
         try:
-            yield {"table": name, **TABLES[name](gcs)._asdict()}
+            yield {"table": name, **TABLES[name].read(gcs)._asdict()}
         except CallError as failed:
             yield {"failed": name, "code": failed.code, "detail": failed.detail}
         except Exception as error:  # a message of another version must not affect the other tables

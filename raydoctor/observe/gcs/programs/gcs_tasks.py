@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING or __package__:
     from raydoctor.observe.gcs.programs import gcs_rows, gcs_wire
     from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, RowTable, first
     from raydoctor.observe.gcs.programs.gcs_wire import Call, TaskFilter, result
