@@ -99,6 +99,8 @@ class Example:
     """Strings that this rule's headline or remedies must contain."""
     severity: Severity | None = None
     """Of this rule's diagnoses, if it is not the rule's own."""
+    is_typical: bool = False
+    """Whether the page of the rule shows it, instead of the first one in which the rule finds something."""
 
 
 def console(  # noqa: PLR0913 - the fields of an example
@@ -110,9 +112,11 @@ def console(  # noqa: PLR0913 - the fields of an example
     consequences: tuple[str, ...] = (),
     says: tuple[str, ...] = (),
     severity: Severity | None = None,
+    is_typical: bool = False,
 ) -> Example:
     """An example of what a driver printed, alone or beside Ray's logs."""
-    return Example(title, {"driver.log": output, **logs}, roots, consequences, says, severity)
+    files = {"driver.log": output, **logs}
+    return Example(title, files, roots, consequences, says, severity, is_typical)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

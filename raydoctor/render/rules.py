@@ -337,8 +337,9 @@ def _remedies(rule: Rule, width: int) -> Page:
 
 
 def example_of(rule: Rule) -> Example | None:
-    """The first example in which the rule finds something."""
-    return next((e for e in rule.examples if e.roots or e.consequences), None)
+    """The typical example, or the first one in which the rule finds something."""
+    found = [e for e in rule.examples if e.roots or e.consequences]
+    return next((e for e in found if e.is_typical), next(iter(found), None))
 
 
 def excerpt(path: str, content: str) -> list[str]:

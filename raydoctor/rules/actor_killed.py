@@ -430,6 +430,7 @@ EXAMPLES: tuple[Example, ...] = (
             "Cache 'cache' (pid 386) was killed by ray.kill",
             "1 call failed 1.0 s later",
         ),
+        is_typical=True,
     ),
     console(
         "a worker has no GPU memory left, and the program kills its other actors",

@@ -359,6 +359,7 @@ EXAMPLES: tuple[Example, ...] = (
             "Trainer 'trainer' (pid 383) died because worker 4f059f01, which created it",
             'lifetime="detached"',
         ),
+        is_typical=True,
     ),
     Example(
         "up to 2.50 the message names references, and the raylet's log names the owner",

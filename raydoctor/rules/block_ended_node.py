@@ -259,6 +259,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _GCS,
         },
         says=("dashboard", "was killed by SIGKILL", "On the head", "ended the cluster"),
+        is_typical=True,
     ),
     console(
         "only the output of `ray start --block` is available",

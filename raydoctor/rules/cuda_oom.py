@@ -428,6 +428,7 @@ EXAMPLES: tuple[Example, ...] = (
             "1.9 GiB",
             "3893521,1493972",
         ),
+        is_typical=True,
     ),
     Example(
         "the message of older torch versions",

@@ -496,6 +496,7 @@ EXAMPLES: tuple[Example, ...] = (
         "no dashboard at the address",
         f"{_CHAINED}ConnectionError: Failed to connect to Ray at address: http://head:8265.\n",
         says=("No dashboard answers at head:8265: connection refused", "curl -sS http://head:8265/api/version", "--dashboard-host=0.0.0.0"),
+        is_typical=True,
     ),
     console(
         "the port of the GCS",

@@ -395,6 +395,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the driver's output breaks off, and the logs of the raylet and the GCS stop",
         {**_FILES, "driver.log": _STARTED},
         says=("pid 16", "job 1"),
+        is_typical=True,
     ),
     Example(
         "on another cluster: the raylet ended a worker of the driver's tasks with it",

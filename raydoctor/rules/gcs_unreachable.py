@@ -1042,6 +1042,7 @@ EXAMPLES: tuple[Example, ...] = (
             "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
         },
         says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
+        is_typical=True,
     ),
     Example(
         "even the raylet on the head lost the GCS: it was paused",

@@ -443,6 +443,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         says=("pid 379",),
+        is_typical=True,
     ),
     console(
         "two ranks report an illegal access in a console",

@@ -337,6 +337,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a leftover engine holds most of the GPU",
         f"(EngineCore_DP0 pid=504) {TAKEN.sample}\n",
         says=("68.54 of the 79.15 GiB", "at most 0.13", "nvidia-smi"),
+        is_typical=True,
     ),
     console(
         "two workers find their GPUs taken",

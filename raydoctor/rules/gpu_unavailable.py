@@ -919,6 +919,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an actor without num_gpus uses CUDA",
         _INIT,
         says=("Rollout (pid 463)", "num_gpus=1"),
+        is_typical=True,
     ),
     console(
         "a library compares with the GPUs of all nodes that joined",

@@ -965,6 +965,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
         says=("train", "exit code 1", "KeyError: 'accuracy'", "best() (train.py:10)"),
+        is_typical=True,
     ),
     Example(
         "the program that submitted the job prints its message: one failure",

@@ -590,6 +590,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_LOGS,
         },
         says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
+        is_typical=True,
     ),
     console(
         "the NCCL group of a compiled graph (created through cupy) fails",

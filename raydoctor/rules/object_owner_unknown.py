@@ -342,6 +342,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a reference from before ray.shutdown()",
         {**QUIET_LOGS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
         says=("1 reference", "the driver of job 1", "ended"),
+        is_typical=True,
     ),
     console(
         "a reference without an owner in a task's arguments, Ray 2.9",

@@ -473,6 +473,7 @@ EXAMPLES: tuple[Example, ...] = (
         "no GPU is left",
         {"pods.json": kubernetes.listed(_waiting(_GPU))},
         says=("Pod train-worker-x1 waits", "nvidia.com/gpu", "2 of 3 machines have too little nvidia.com/gpu and 1 has a taint", "GPU:.status.allocatable.nvidia", "jsonpath"),
+        is_typical=True,
     ),
     Example(
         "the pod does not tolerate the machines' taint",

@@ -700,6 +700,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         consequences=("gcs-died",),
         says=("The GCS could not listen on port 6380", "ss -ltnp 'sport = :6380'", "--port=FREE_PORT"),
+        is_typical=True,
     ),
     console(
         "a console breaks gRPC's line before the reason",

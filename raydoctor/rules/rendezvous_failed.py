@@ -679,6 +679,7 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_ECHO} {_VLLM} RuntimeError: Gloo connectFullMesh failed with [{_PLACE}:152] timed out connecting: SO_ERROR: "
         "Connection refused, remote=[127.0.0.1]:14215 (rank=8, size=16, local=[127.0.0.1])\n",
         says=("rank 8", "loopback address 127.0.0.1", "connection refused", "GLOO_SOCKET_IFNAME"),
+        is_typical=True,
     ),
     console(
         "rank 0 cannot be reached",

@@ -781,6 +781,7 @@ EXAMPLES: tuple[Example, ...] = (
             "health_check_timeout_s=60",
             "asyncio.to_thread",
         ),
+        is_typical=True,
     ),
     console(
         "an older Serve version: only the driver's output is available",

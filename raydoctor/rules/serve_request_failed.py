@@ -396,7 +396,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 request to Serve failed",),
     ),
     Example(
-        "two requests that fail at the same line, which the driver prints too",
+        "two requests that fail at the same line, which the driver prints as well",
         {
             **QUIET_LOGS,
             _LOG: "".join(f"{_HEAD.format(n, n)}{_TEXT}\n" for n in (1, 2)),
@@ -409,6 +409,7 @@ EXAMPLES: tuple[Example, ...] = (
             "2 requests to Serve failed",
             "ValueError: bad feature vector, in __call__() (model.py:12)",
         ),
+        is_typical=True,
     ),
     Example(
         "the program that sent the request ends with the status",

@@ -1280,6 +1280,7 @@ EXAMPLES: tuple[Example, ...] = (
         "an exception raised from another one",
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         says=("CorruptShardError", "read_header() (shards.py:35)", "JSONDecodeError"),
+        is_typical=True,
     ),
     Example(
         "the driver has a module that its working_dir leaves out",

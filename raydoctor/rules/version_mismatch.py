@@ -340,6 +340,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
+        is_typical=True,
     ),
     console(
         "another version of Python in Ray Client",

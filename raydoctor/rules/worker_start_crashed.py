@@ -283,6 +283,7 @@ EXAMPLES: tuple[Example, ...] = (
             "connectionpool.py:64",
             "queue.__file__",
         ),
+        is_typical=True,
     ),
     Example(
         "env_vars set PYTHONHOME to a folder without a standard library",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raydoctor import __version__, rules
-from raydoctor.case.rule import Signal
+from raydoctor.case.rule import Rule, Signal
 from raydoctor.cli import execute, names
 from raydoctor.cli.kubectl import plugin
 from raydoctor.render import rule_pages
@@ -178,12 +179,19 @@ def test_a_page_searches_for_the_messages_that_it_quotes() -> None:
     assert "Check failed: " not in _literals((ROOT / "docs/rules/port-conflict.md").read_text())
 
 
+def shown_by(rule: Rule) -> Mapping[str, str]:
+    """The files of the example on the rule's page."""
+    example = render.example_of(rule)
+    assert example is not None, rule.name
+    return example.files
+
+
 def test_a_page_searches_for_what_its_example_contains() -> None:
     """Unless only a live collection shows it, whose tables are not searched by hand, or only Ray's exceptions do."""
     for rule in rules.load():
         page = (ROOT / "docs/rules" / f"{rule.name}.md").read_text()
         literals = _literals(page)
-        files = next(e.files for e in rule.examples if e.roots or e.consequences)
+        files = shown_by(rule)
         in_logs = [text for name, text in files.items() if not name.startswith("live/")]
         failures = {s.find for s in rule.looks_for if s.symptom} - {"ray.exceptions."}
         prose = " ".join(rule.doc.split())
@@ -206,7 +214,7 @@ def test_the_searches_of_a_page_find_each_symptom_that_it_shows() -> None:
     for rule in rules.load():
         searches = _searches((ROOT / "docs/rules" / f"{rule.name}.md").read_text())
         signals = [s for s in rule.looks_for if render.is_specific(s) and s.kind != "worker.exit"]
-        shown = next(e.files for e in rule.examples if e.roots or e.consequences)
+        shown = shown_by(rule)
         symptoms = [
             (path, line)
             for path, text in shown.items()
