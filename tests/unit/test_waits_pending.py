@@ -195,6 +195,34 @@ def test_a_poll_for_what_may_never_come_is_no_all_clear(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("frame", "pid", "is_named"),
+    [
+        ('  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n    self.run()\n', 801, True),
+        ('  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n    self.run()\n', 802, False),
+        ("", 801, False),
+    ],
+)  # fmt: skip
+def test_an_exception_that_ended_a_thread_of_the_hung_process(
+    frame: str, pid: int, is_named: bool, tmp_path: Path
+) -> None:
+    """Not one of another process, nor one that the thread caught and printed."""
+    task = sample.running(1, "load", {}, worker_id=f"{801:056x}", **hang.since(300))
+    event = ("Condition.wait", "threading.py", 327), ("Event.wait", "threading.py", 629)
+    report(tmp_path, tasks=[task], samples=hang.waiting(task, *event, ("load", "etl.py", 31)))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / f"worker-{pid:056x}-01000000-{pid}.err").write_text(
+        f'Traceback (most recent call last):\n{frame}  File "/home/user/etl.py", line 22, in read_parts\n'
+        "    parts.append(read(path))\nKeyError: 'part-7'\n"
+    )
+    with open_capture(str(tmp_path)) as capture:
+        (found,) = engine.run(capture).diagnoses
+    assert (
+        "after KeyError in read_parts() (etl.py:22) ended a thread" in found.headline
+    ) is is_named
+    assert found.remedies[0].title.startswith("Fix read_parts()") is is_named
+
+
+@pytest.mark.parametrize(
     ("later", "age", "hangs", "waits"),
     [(200, 300, True, False), (20, 40, False, True), (400, 300, False, False)],
 )
