@@ -32,7 +32,7 @@ _MOST = 20
 _QUOTED = 60
 """Letters of a last line that are quoted."""
 _DRIVER = "The driver"
-_UNKNOWN, _WENT_ON = "Not known from these logs", "The program went on after it"
+_UNKNOWN, _WENT_ON = "Not known from these logs", "The program continued"
 
 
 class Effect(NamedTuple):
@@ -99,11 +99,13 @@ class Effects:
         if evidence.outlived(self.case, event):
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
-            return f"{_WENT_ON}; its output ends with {_last(end)}, without an exit code"
+            return f"{_WENT_ON}; its output ends with {_last(end)}, and no exit code is known"
         caught = self._caught(event)
         if caught and caught.place:
             name, place = _name(event.text, caught), caught.place.place
-            return f"The program printed {name} at {place}; no log shows that this ended it"
+            return (
+                f"The program printed {name} at {place}; no log shows that this ended the program"
+            )
         return ""
 
     def _caught(self, event: Event) -> Raised | None:
@@ -147,7 +149,7 @@ class Effects:
     def _open(self) -> str:
         ends = [e for s, e in self.endings.items() if s.role == "driver"]
         if len(ends) == 1 and not ends[0]["ended_by"]:
-            return f"{_UNKNOWN}: no exit code, and the program's output ends with {_last(ends[0])}"
+            return f"{_UNKNOWN}: they contain no exit code, and the program's output ends with {_last(ends[0])}"
         if not any(source.role in CONSOLES for source in self.case.sources):
             return f"{_UNKNOWN}: the program's output is not in the capture"
         return ""

@@ -326,6 +326,7 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
             f"kernel log{on_node}",
             f"missing from the capture: it shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
             kernel.SAVE_LOG,
+            about="kernel",
         ),
     )
 

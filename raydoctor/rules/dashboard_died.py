@@ -361,6 +361,7 @@ _KERNEL = Gap(
     "kernel log of the head",
     "missing from the capture; only this log shows whether the kernel's OOM killer ended the dashboard",
     kernel.SAVE_LOG,
+    about="kernel",
 )
 
 

@@ -54,7 +54,7 @@ from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
-_LESS = "request what a node has"
+_LESS = "request no more than a node has"
 UNSCHEDULABLE = Signal(
     "request.unschedulable", " is not schedulable: ",
     r"^ray\.exceptions\.(?:RayTaskError\()?(?P<type>Actor|Task)UnschedulableError\)?: The (?:actor|task) is not schedulable: "
@@ -253,7 +253,7 @@ def _finding(
         (
             *(Link(e, f"Ray must run {called(e['function'])} again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in reports),
-            *(Link(e, "the autoscaler reports it again") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
+            *(Link(e, "the autoscaler reports the same again") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
             *(Link(e, f"{called(live_rows.name_of(e))} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, _cancelled(e)) for e in cancelled[:1]),
         ),

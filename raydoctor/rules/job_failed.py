@@ -80,6 +80,7 @@ _KERNEL = Gap(
     "kernel log of the job's node",
     "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL",
     kernel.SAVE_LOG,
+    about="kernel",
 )
 
 

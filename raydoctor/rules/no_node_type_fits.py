@@ -88,7 +88,11 @@ def _finding(
         f"{evidence.join_names(str(t) for t in types)}",
         (
             Link(shown[0], f"no node type can hold {wanted}"),
-            *(Link(e, "the autoscaler reports it again") for e in shown[-1:] if len(shown) > 1),
+            *(
+                Link(e, "the autoscaler reports the same again")
+                for e in shown[-1:]
+                if len(shown) > 1
+            ),
         ),
         explains=(Entity("node-types", wanted),),
         severity=waiting.severity(case),
