@@ -149,7 +149,10 @@ class Effects:
     def _open(self) -> str:
         ends = [e for s, e in self.endings.items() if s.role == "driver"]
         if len(ends) == 1 and not ends[0]["ended_by"]:
-            return f"{_UNKNOWN}: they contain no exit code, and the program's output ends with {_last(ends[0])}"
+            last = _last(ends[0])
+            return (
+                f"{_UNKNOWN}: they contain no exit code, and the program's output ends with {last}"
+            )
         if not any(source.role in CONSOLES for source in self.case.sources):
             return f"{_UNKNOWN}: the program's output is not in the capture"
         return ""
