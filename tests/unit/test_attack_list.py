@@ -47,6 +47,7 @@ ATTACKS = {
         "live.test_trust_commands::test_a_port_that_another_user_holds_is_not_shared",
         "live.test_trust_commands::test_another_user_cannot_join_the_port_of_mcp_or_watch",
         "live.test_attach_other_user::test_a_program_of_another_user_gets_none_of_our_environment",
+        "live.test_demo::test_a_real_failure_is_found",
     ),
     "a foreign file is read or changed": (
         "live.test_private::test_root_touches_nothing_for_another_user",
@@ -78,6 +79,7 @@ ATTACKS = {
         "live.test_cancel_others::test_a_poll_ends_no_other_clusters_worker",
         "live.test_trust::test_a_defunct_raylet_does_not_get_the_session_of_another_users_worker",
         "live.test_attach::test_another_users_folder_is_not_used",
+        "live.test_demo::test_a_process_that_another_user_marks_is_not_ended",
     ),
 }
 """What the attacker wants, and the tests in which it is tried and does not happen."""
@@ -144,6 +146,10 @@ ROWS = {
         "live.test_trust_commands::test_mcp_takes_no_token_that_another_user_knows",
         "live.test_trust_commands::test_a_port_that_another_user_holds_is_not_shared",
         "live.test_trust_commands::test_metrics_are_the_same_for_all_and_hold_no_token",
+    ),
+    "`demo`": (
+        "live.test_demo::test_a_process_that_another_user_marks_is_not_ended",
+        "live.test_demo::test_a_real_failure_is_found",
     ),
     "`completion`": (
         "unit.test_completion::test_running_tasks_are_completed_and_hostile_names_are_not",
