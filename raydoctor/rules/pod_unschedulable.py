@@ -9,6 +9,8 @@
   or `LocalQueue team doesn't exist`.
 - Ray waits for the node: it prints `No available node types can fulfill resource request`, and tasks, actors and
   placement groups stay pending. Or the head never starts, and the RayJob stays in `Initializing`.
+- SkyPilot prints `Timed out while waiting for nodes to start. Cluster may be out of resources or may be too slow to
+  autoscale`, or `Insufficient GPU capacity on the cluster`.
 
 ## Why
 The pod requests more than any machine has left (CPU, memory, GPUs), selects machines that do not exist, does not
