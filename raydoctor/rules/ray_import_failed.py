@@ -223,6 +223,7 @@ EXAMPLES: tuple[Example, ...] = (
         "another libstdc++ is found first",
         f"{_TRACE}{VERSION.sample}\n",
         says=("libstdc++.so.6 does not provide GLIBCXX_3.4.30", "ldd /home/user/venv", "env -u LD_LIBRARY_PATH"),
+        is_typical=True,
     ),
     Example(
         "a daemon of Ray cannot be started",
