@@ -357,14 +357,12 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
 
 
 def _frames_above(own: list[_Own], end: int) -> int:
-    """The beginning of the traceback of the exception at `end`; `end` itself if no frame is above it."""
+    """The beginning of the traceback of the exception at `end`; `end` itself if it is not above it."""
     first = end
     while first > 0 and own[first - 1].text.startswith(" "):
         first -= 1
-    if first > 0 and own[first - 1].text.startswith(_TRACEBACK):
-        first -= 1
-    is_traceback = any(line.text.startswith(_FRAME) for line in own[first:end])
-    return first if is_traceback else end
+    is_traceback = first > 0 and own[first - 1].text.startswith(_TRACEBACK)
+    return first - 1 if is_traceback else end
 
 
 def _with_message(own: list[_Own]) -> list[_Own]:
