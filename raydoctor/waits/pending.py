@@ -168,7 +168,7 @@ def _at_work(scene: Scene, holders: list[str]) -> list[UnfinishedTask]:
 
 
 def _taken(scene: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
-    """A request for resources that running tasks hold, or that are free while no worker starts."""
+    """A request for what running tasks and constructors hold, or for what is free while no worker starts."""
     homes = {
         n.id
         for n in picture.nodes
@@ -182,7 +182,7 @@ def _taken(scene: Scene, picture: now.Picture, request: now.Request) -> Waiting 
     holders = [
         w
         for w in scene.candidates.values()
-        if w.runs and w.node in homes and w.kind == "task" and _holds(w, request)
+        if w.runs and w.node in homes and w.kind in ("task", "creation") and _holds(w, request)
     ]
     if not holders:
         return None

@@ -331,6 +331,33 @@ def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path
     assert not any("return [" in step or "range(" in step for step in steps)
 
 
+def test_a_constructor_that_waits_for_an_actor_whose_cpus_it_holds(tmp_path: Path) -> None:
+    """Its own actor is not yet alive, and holds its CPUs already."""
+    index = sample.actor(1, "Index", {"CPU": 2}, state="PENDING_CREATION", pid=801)
+    shard = sample.actor(2, "Shard", {"CPU": 1}, state="PENDING_CREATION", pid=0)
+
+    def creates(actor: sample.Row, row: sample.Row) -> sample.Row:
+        more = {"type": "ACTOR_CREATION_TASK", "actor_id": actor["actor_id"]}
+        return {**row, **more, "task_id": f"{'f' * 16}{actor['actor_id']}"}
+
+    waits = hang.since(90, "PENDING_NODE_ASSIGNMENT")
+    makes = creates(index, sample.running(1, "Index.__init__", {"CPU": 2}, **hang.since(90)))
+    made = creates(shard, sample.task(2, "Shard.__init__", {"CPU": 1}, parent_task_id=makes["task_id"], **waits))  # fmt: skip
+    size = sample.task(3, "Shard.size", {}, type="ACTOR_TASK", actor_id=shard["actor_id"], **waits)
+    tables = {
+        "nodes": [sample.node({"CPU": 2})], "actors": [index, shard], "tasks": [makes, made, size],
+        "samples": hang.getting(makes, ("Index.__init__", "index.py", 13)), "clues": [hang.clues(makes, size)],
+    }  # fmt: skip
+    (group,) = report(tmp_path, **tables).groups
+    assert [h.work.name for h in group.cycle] == ["Index.__init__", "Shard.size", "Shard.__init__"]
+    with open_capture(str(tmp_path)) as capture:
+        (finding,) = nested_get_deadlock.judge(Case(live.read(capture.files, [])))
+    assert finding.remedies is not None
+    assert finding.remedies[0].title.startswith(
+        "Request no CPU for Index: it waits for its children"
+    )
+
+
 def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -> None:
     made = f"/{'v' * 90}/bin/python -m pip install -r /tmp/ray/session_1/runtime_resources/pip/{'a' * 300}"[
         :200
