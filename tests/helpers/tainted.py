@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 import tty
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -228,7 +228,9 @@ class Tainter:
         return event
 
 
-def _put(text: str, wanted: Iterable[str], payload: str) -> str:
+def _put(text: str, wanted: Collection[str], payload: str) -> str:
+    if not any(word in text for word in wanted):
+        return text
     return _words(tuple(wanted)).sub(lambda _: payload, text)
 
 
@@ -289,7 +291,7 @@ def attacks(rule: Rule, share: int = 1) -> Iterator[Advice]:
         places = {t: _places(rule, tainter, [t]) for t in targets(rule, tainter.case)}
         flowing = [target for target, where in places.items() if any(where)]
         for group in (*([each] for each in flowing), flowing):
-            steps, prose = _places(rule, tainter, group)
+            steps, prose = places[group[0]] if len(group) == 1 else _places(rule, tainter, group)
             if steps | prose in seen:
                 continue
             seen.add(steps | prose)
