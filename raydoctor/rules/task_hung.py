@@ -18,6 +18,8 @@ samples. A task is reported as hung when its stack has not changed, it used no C
 function took far less time. If no task of the function has finished, the task may be waiting on purpose, so raydoctor
 reports it as a warning. Tasks that wait for the hung task, directly or through others, are counted with it. If a
 heartbeat thread or a call to an idle actor may still end the wait, raydoctor reports the task as information only.
+If an exception has ended a thread of the process, the report names it: nothing else may set the event, fill the queue
+or release the lock that the task waits for.
 
 A task whose process has ended is reported immediately. Ray detects the end of a worker when its connections close, and
 a process that the task forked (`os.fork`, `multiprocessing` with `fork`) keeps the connections open until it ends
@@ -46,19 +48,21 @@ end. To end the task now, use `ray.cancel(ref, force=True)`. To notice a hang ne
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, rule
-from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
+from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import called, duration
-from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs, processes
+from raydoctor.rules.shared.traceback import Raised, parse
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Hung, HungGroup
@@ -73,12 +77,12 @@ _LONG, _TIMES = 30.0, 10.0
     severity="error",
     rank=77,
     explains=("process", "task", "waiting"),
-    looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
+    looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION, TRACEBACK),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
     """One finding for all hung tasks of a driver that gave up waiting; live, one per group of hung tasks."""
     groups = [group for group in hangs.groups(case) if _is_mine(group)]
-    yield from (_live_finding(group) for group in groups)
+    yield from (_live_finding(case, group) for group in groups)
     yield from (_open_finding(hung) for hung in hangs.open_waits(case)[:_OPEN])
     if groups or not waiting.gave_up(case):
         return
@@ -104,6 +108,8 @@ _OF_OTHERS = (
     "worker-start",
 )
 
+_THREAD = "_bootstrap_inner"
+"""The outermost frame of a thread, in `threading.py`."""
 _CERTAIN = ("stopped", "disk", "process-ended")
 """Never intended by a task, however long its peers took."""
 
@@ -112,15 +118,15 @@ def _is_mine(group: HungGroup) -> bool:
     return not group.cycle and group.first.kind not in _OF_OTHERS
 
 
-def _live_finding(group: HungGroup) -> Finding:
+def _live_finding(case: Case, group: HungGroup) -> Finding:
     """What a task waits for, at which line, and which tasks wait for it."""
     from raydoctor.waits.remedies import remedies
 
     first = group.first
-    peers = first.work.peers
+    peers, ended = first.work.peers, _ended_thread(case, first)
     alone = (
         ""
-        if peers or first.kind in _CERTAIN
+        if peers or ended or first.kind in _CERTAIN
         else f", with no finished {first.work.called} to compare with"
     )
     more = (
@@ -128,11 +134,44 @@ def _live_finding(group: HungGroup) -> Finding:
         if len(group.culprits) > 1
         else ""
     )
-    return hangs.finding(
+    after = (
+        f", after {ended[1].name} in {ended[1].place} ended a thread of its process"
+        if ended
+        else ""
+    )
+    found = hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}, and {first.reason}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}{after}, and {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
+    )
+    return _with_ended_thread(found, *ended) if ended else found
+
+
+def _ended_thread(case: Case, hung: Hung) -> tuple[Event, Raised] | None:
+    """The first exception of the user's code that ended a thread, if the process waits for what threads do.
+
+    Python prints such an exception from the thread's outermost frame on. Code that catches and prints one
+    prints it from its own frame on.
+    """
+    if hung.kind != "lock":
+        return None
+    worker = Entity("worker", hung.work.worker)
+    for event in case.of(TRACEBACK.kind):
+        raised = parse(event.message) if worker in event.entities else None
+        place = raised.place if raised and raised.frames[:1] else None
+        if raised and place and place.is_user_code and raised.frames[0].function == _THREAD:
+            return event, raised
+    return None
+
+
+def _with_ended_thread(found: Finding, event: Event, raised: Raised) -> Finding:
+    """The finding with the exception as its likely cause."""
+    fix = Remedy(f"Fix {raised.place}, whose exception ended its thread: {raised.name}")
+    return replace(
+        found,
+        chain=(Link(event, "this exception ended a thread of the process"), *found.chain),
+        remedies=(fix, *(found.remedies or ())),
     )
 
 
@@ -383,6 +422,30 @@ def _live(*peers: sample.Row, is_busy: bool = False) -> dict[str, str]:
     )
 
 
+def _after_a_thread(first_frame: str) -> dict[str, str]:
+    """A task that waits for an event, and a traceback in the log of its worker."""
+    task = sample.running(1, "load", {}, worker_id=_W, **sampled.since(300))
+    frames = ("Condition.wait", "threading.py", 327), ("Event.wait", "threading.py", 629)
+    return {
+        **sample.tables(
+            nodes=[sample.node({"CPU": 4})],
+            tasks=[task],
+            samples=sampled.waiting(task, *frames, ("load", "etl.py", 31)),
+        ),
+        f"logs/worker-{_W}-01000000-801.err": f"""Exception in thread Thread-7 (read_parts):
+Traceback (most recent call last):
+{first_frame}  File "/home/user/project/etl.py", line 22, in read_parts
+    parts.append(open(path, "rb").read())
+FileNotFoundError: [Errno 2] No such file or directory: '/data/part-7'
+""",
+    }
+
+
+_BOOTSTRAP = (
+    '  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n    self.run()\n'
+)
+
+
 def _beside_heartbeat() -> dict[str, str]:
     """A task in `Event.wait`, and a thread of its process that sleeps again and again."""
     frames = ("Condition.wait", "threading.py", 327), ("Event.wait", "threading.py", 629)
@@ -493,6 +556,17 @@ EXAMPLES: tuple[Example, ...] = (
         "live: a task without finished peers may wait on purpose",
         _live(),
         says=("no finished load() to compare with",),
+        severity="warning",
+    ),
+    Example(
+        "a running cluster whose task waits for a thread that an exception has ended",
+        _after_a_thread(_BOOTSTRAP),
+        roots=("task-hung",),
+        says=(
+            "waits for an event to be set in load() (etl.py:31), after FileNotFoundError in read_parts() "
+            "(etl.py:22) ended a thread of its process",
+            "Fix read_parts() (etl.py:22)",
+        ),
         severity="warning",
     ),
     Example(

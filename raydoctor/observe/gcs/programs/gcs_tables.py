@@ -141,9 +141,8 @@ def _status(gcs: Gcs) -> Any:
 
 def worker_stats(gcs: Gcs) -> RowTable:
     """The reply of each live worker, and workers that can be reached but do not reply."""
-    from concurrent.futures import (
-        ThreadPoolExecutor,
-    )  # slow to import, and `TABLES` is read without it
+    # Slow to import, and `TABLES` is read without it.
+    from concurrent.futures import ThreadPoolExecutor
 
     asked = gcs.stats()
     silent = [each for each, reply, _ in asked if reply is None]
