@@ -65,7 +65,7 @@ _DESCRIBED = pattern(
     r"(?=.*?^(?:Containers|Init Containers|Conditions|Events|API Version|Taints|Node):)",
     re.DOTALL | re.MULTILINE,
 )
-_TABLE = pattern(rf"\A(?:\s|{ABOVE})*{kubectl.TABLE}")
+_TABLE = pattern(rf"\A(?:\s|{ABOVE})*(?:{kubectl.TABLE}|{kubectl.ROW})", re.MULTILINE)
 _STATE = pattern(rf"\A(?:\s|{ABOVE})*{kubectl.STATE}\s+(?:Reason|Started): {{2,}}\S", re.MULTILINE)
 _STATUS = pattern(
     rf"\A(?:\s|{ABOVE})*status:[^\S\n]*\n(?=(?:[^\n]*\n){{0,60}}?\s+(?:- )?type: ['\"]?"

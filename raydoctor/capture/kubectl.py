@@ -9,6 +9,12 @@ TABLE = (
     r"|LAST SEEN[^\S\n]+TYPE[^\S\n]+REASON[^\S\n]+OBJECT\b)"
 )
 """`kubectl get pods` and `kubectl get events`."""
+ROW = (
+    r"[a-z0-9][a-z0-9.-]{1,252}[^\S\n]+\d{1,3}/\d{1,3}[^\S\n]+(?:Init:)?"
+    r"(?:\d{1,3}/\d{1,3}|[A-Z][A-Za-z]{4,40})[^\S\n]+\d{1,6}(?:[^\S\n]+\((?:\d{1,6}[smhdy]){1,3} ago\))?"
+    r"[^\S\n]+(?:\d{1,6}[smhdy]){1,3}(?:[^\S\n]|$)"
+)
+"""A row of `kubectl get pods` without the head of its table."""
 EVENTS = r"Type {2,}Reason {2,}Age {2,}From {2,}(?:SubObjectPath {2,})?Message[^\S\n]*$"
 """The events at the end of `kubectl describe`."""
 EVENT = (

@@ -345,4 +345,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("pod-oom-killed", "pod-evicted", "image-pull-failed"),
     ),
+    Example(
+        "rows of `kubectl get pods` without the head of their table",
+        {
+            "pods.txt": "train-head-x1   0/1     CrashLoopBackOff   6 (41s ago)   18m\n"
+            "train-gpu-x2    1/1     Running            0             18m\n"
+        },
+        says=("train-head-x1 (the head) is not ready", "6 restarts"),
+    ),
+    Example(
+        "rows of `kubectl get pods` without a failure",
+        {"pods.txt": "train-gpu-x2    1/1     Running            0             18m\n"},
+    ),
 )  # fmt: skip

@@ -99,6 +99,14 @@ CANCELLED = Signal(
     "GET / CANCELLED 3000.4ms",
 )
 """The access log of a replica: Serve cancelled the request. A deployment that answers 408 itself logs 408 there."""
+STATUS_500 = Signal(
+    "serve.status_500",
+    " 500 ",
+    r"^(?P<method>GET|POST|PUT|PATCH|DELETE) (?P<route>/\S{0,300}) 500 (?P<ms>\d{1,9}(?:\.\d{1,3})?)ms$",
+    ("worker-echo", *DRIVER),
+    "POST /chat 500 1201.3ms",
+)
+"""The same for an exception of the deployment's code, in a console."""
 _LATE_MS = 500.0
 """Milliseconds between a cancellation by the proxy and the replica's record."""
 
@@ -108,7 +116,7 @@ _LATE_MS = 500.0
     severity="error",
     rank=49,
     explains=("program", "serve-replicas", "task-error"),
-    looks_for=(FAILED, TRACEBACK, TIMED_OUT, STATUS_408, CANCELLED, *SIGNALS),
+    looks_for=(FAILED, TRACEBACK, TIMED_OUT, STATUS_408, STATUS_500, CANCELLED, *SIGNALS),
 )
 def serve_request_failed(case: Case) -> Iterator[Finding]:
     """One finding per exception and place."""
@@ -130,8 +138,30 @@ def serve_request_failed(case: Case) -> Iterator[Finding]:
     for place, printed in calls.items():
         yield _of_calls(place, printed)
     if not (groups or calls):
-        yield from _of_ends(case)
+        yield from [*_of_ends(case)] or _of_status(case)
     yield from _too_slow(case)
+
+
+def _of_status(case: Case) -> Iterator[Finding]:
+    """Requests of which a paste shows only the line in the access log, and nothing below it."""
+    failed = [
+        e
+        for e in case.of(STATUS_500.kind)
+        if e.source.is_excerpt and not evidence.later_output(case, e)
+    ]
+    if not failed or any(e.source is failed[0].source for e in case.of(*TRACEBACKS)):
+        return
+    routes = evidence.join_names(dict.fromkeys(e["route"] for e in failed))
+    yield Finding(
+        f"{evidence.many(evidence.total(failed), 'request')} to {routes} of Serve failed with status 500: "
+        "the deployment's code raised an exception that the output does not show",
+        (Link(failed[-1], "the replica logs the status of its answer"),),
+        explains=(Entity("serve-replicas", f"request {failed[0].line}"),),
+        count=evidence.total(failed),
+        severity="warning",
+        remedies=(_READ_ON,),
+        covers=tuple(failed),
+    )
 
 
 _HANDLES = pattern(r"[/\\]ray[/\\]serve[/\\]_private[/\\](?:http_util|replica)\.py$")
@@ -556,5 +586,17 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/app/model.py", line 9, in __init__\n    self.net = load(\n',
         roots=("job-failed",),
         severity="warning",
+    ),
+    console(
+        "a paste shows only the access log of a replica",
+        f"(ServeReplica:default:Chat pid=12) INFO 2026-11-21 07:34:12,123 default_Chat ab12 7f -- {STATUS_500.sample}\n",
+        says=("1 request to /chat of Serve failed with status 500", "Request failed"),
+        severity="warning",
+    ),
+    console(
+        "a later request succeeds, and a client prints times",
+        f"(ServeReplica:default:Chat pid=12) INFO 2026-11-21 07:34:12,123 default_Chat ab12 7f -- {STATUS_500.sample}\n"
+        "(ServeReplica:default:Chat pid=12) INFO 2026-11-21 07:34:13,123 default_Chat ab12 7f -- POST /chat 200 12.1ms\n"
+        "sent POST /chat 500 times in 12ms\n",
     ),
 )

@@ -69,7 +69,7 @@ class Rewriter:
         shown: list[RewrittenLine] = []
         drawn, deinterleaver = tracebacks.DrawnTracebacks(), tracebacks.Deinterleaver()
         for number, raw in lines:
-            text = tracebacks.unlinked(raw) if "](file:" in raw else raw
+            text = tracebacks.unlinked(raw) if "](file:" in raw or "](http" in raw else raw
             if not (drawn.form or deinterleaver.waiting or self._role == "event") and (
                 not text or self._may_pass(text)
             ):

@@ -58,6 +58,8 @@ _JOINED = pattern(
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [TDIWECF] \d{1,10} \d+\] "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}[\t ]{1,8}(?:INFO|WARNING|ERROR) \w+\.py:\d+ -- "
     r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"
+    # A terminal pads its lines with blanks, which a copy keeps instead of the break.
+    r"|(?<= {9})(?=ray\.exceptions\.[A-Z]\w+(?:\(\w+\))?: )"
 )
 """The start of a line that follows another without a line break, for example after a progress bar."""
 _OPENS = pattern(
@@ -279,6 +281,7 @@ def _may_be_joined(text: str) -> bool:
         or ("(gcs_server" in text and text.rfind("(gcs_server") > 0)
         or ("pid=" in text and text.rfind("(", 0, text.rfind("pid=")) > 0)
         or (" -- " in text and text.find(" -- ") > _HEADER)
+        or "         ray.exceptions." in text
     )
 
 

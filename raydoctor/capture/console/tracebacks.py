@@ -119,8 +119,15 @@ _LINKED = pattern(
 """A frame whose place a notebook's viewer made a link."""
 
 
+_AUTOLINK = pattern(
+    r"\[(?P<place>[\w./-]{1,200}\.(?:py|cc|sh)(?::\d{1,7})?)\]\(https?://(?P=place)/?\)"
+)
+"""The name of a file that a mail program or chat took for an address: `[worker.py:18](http://worker.py:18)`."""
+
+
 def unlinked(text: str) -> str:
-    """A line that contains `](file:`; if it is a frame, without the link of a notebook's viewer."""
+    """A line that contains `](file:` or `](http`, without links around places in programs."""
+    text = _AUTOLINK.sub(r"\g<place>", text)
     if frame := _LINKED.match(text):
         start = f'{frame["indent"]}File "{frame["file"]}", line {frame["line"]}, in '
         return start + text[frame.end() :]

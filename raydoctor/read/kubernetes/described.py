@@ -20,6 +20,8 @@ _COLUMNS = pattern(r" {2,}")
 _HEADER = pattern(r"NOMINATED NODE|READINESS GATES|(?:LAST|FIRST) SEEN|\S+")
 _DESCRIBED = pattern(kubectl.DESCRIBED)
 _TABLE = pattern(kubectl.TABLE)
+_ROW = pattern(kubectl.ROW)
+_ROW_HEADER = ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
 _STATE = pattern(rf" {{0,12}}{kubectl.STATE}")
 _HAPPENED = pattern(rf"\s*(?:{kubectl.EVENTS}|(?P<row>{kubectl.EVENT}))")
 _HAPPENED_ROW = pattern(
@@ -44,7 +46,7 @@ _FINE = frozenset({"Running", "Succeeded", "NotReady", "Terminating", "Unknown"}
 
 def is_described(text: str) -> bool:
     """Whether a text is one of `kubectl describe`, its events alone, or a table of `kubectl get`."""
-    forms = (_DESCRIBED, _TABLE, _STATE, _HAPPENED)
+    forms = (_DESCRIBED, _TABLE, _ROW, _STATE, _HAPPENED)
     return any(form.match(line) for line in text[:4096].splitlines() for form in forms)
 
 
@@ -75,6 +77,10 @@ def documents(text: str) -> Iterator[Document]:
             happened = list(_happened(lines, first, pod))
             below = max([number + 1, *(each.line for each in happened)])
             yield from happened
+        elif not header and begin is None and _ROW.match(line):
+            header, message = _ROW_HEADER, -1
+            if row := _pod_of_row(header, line):
+                yield Document(row, number + 1, line)
         elif _TABLE.match(line):
             header, message = _HEADER.findall(line), line.find("MESSAGE")
         elif header and line[:1].strip() and not _DESCRIBED.match(line):
