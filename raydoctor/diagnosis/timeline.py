@@ -16,7 +16,7 @@ from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
 from raydoctor.diagnosis import daemon_ends
 from raydoctor.model import ids
-from raydoctor.model.text import duration, join_names, one_line, plural, short_id, size
+from raydoctor.model.text import called, duration, join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import (
     Lane,
     MarkKind,
@@ -171,6 +171,7 @@ def _add_nodes(draft: _Draft) -> None:
 def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
     case, ledger = draft.case, draft.case.ledger
     of_io = {e.value for s in case.sources if s.role in _IO_LOGS for e in s.entities}
+    actors = {worker: a for a in reversed(ledger.actors.values()) for worker in a.workers}
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
@@ -191,7 +192,9 @@ def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
             continue
         exit_, pid = exits.get(worker), ledger.pids.get(worker)
         names = case.names.get(worker, ())
-        ran = names[-1] if names else case.actor(case.actor_of_worker(worker)).class_name
+        actor = actors.get(worker)
+        ran = names[-1] if names else actor.class_name if actor else ""
+        ran = ran if actor else called(ran)
         ran = ran or subjects.get(worker) or ("IO worker" if worker in of_io else "")
         name = f"{ran or 'worker'} (pid {pid})" if pid else f"{ran or 'worker'} {worker[:8]}"
         name = exit_.label if exit_ and (exit_.names or not ran) else name
@@ -426,7 +429,10 @@ def _mark_simple(draft: _Draft) -> None:
         if event.kind == "store.spilled" and event["objects"] == "0":
             continue  # Ray reports failed writes so
         kind, text = _SIMPLE[event.kind](event)
-        draft.mark(_lane_of(draft, event), kind, text, event, count=event.count)
+        lane = _lane_of(draft, event)
+        if lane == CLUSTER and event.kind == "raylet.seen_dead":
+            continue  # nothing shows which node's raylet this is
+        draft.mark(lane, kind, text, event, count=event.count)
 
 
 def _mark_dead_nodes(draft: _Draft) -> None:

@@ -260,8 +260,8 @@ def _left(fit: Fit, beside: list[MemoryUser]) -> str:
 
 def _smaller(what: str, fit: Fit, beside: list[MemoryUser]) -> str:
     return (
-        f"Reduce the memory of {what}, which held {gib(fit.each)}, to clearly less than the {gib(fit.room)} that "
-        f"{_left(fit, beside)}"
+        f"Reduce the memory of {what}: it held {gib(fit.each)} and must stay clearly below the {gib(fit.room)} "
+        f"that {_left(fit, beside)}"
     )
 
 
