@@ -74,7 +74,14 @@ from raydoctor.rules.shared.task_error import (
     error_entity,
     kind_and_place,
 )
-from raydoctor.rules.shared.traceback import BEGIN, NO_FAILURES, RAY_TASK_ERROR, cut_off, parse
+from raydoctor.rules.shared.traceback import (
+    BEGIN,
+    NO_FAILURES,
+    RAY_TASK_ERROR,
+    Raised,
+    cut_off,
+    parse,
+)
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _ACTORS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -215,8 +222,76 @@ def task_exception(case: Case) -> Iterator[Finding]:
         or [*_of_workers(case)]
         or [*_in_workers(case)]
         or [*_of_attempts(case)]
-        or _of_warnings(case)
+        or [*_of_warnings(case)]
+        or _of_processes(case, is_known=bool(unloaded))
     )
+
+
+_UNLOADED = pattern(r"System error: (?P<said>No module named '[\w.]{1,200}')\s*$")
+
+
+def _of_processes(case: Case, *, is_known: bool) -> Iterator[Finding]:
+    """What a paste shows of a task's failure, if the driver's own exception is cut off or missing.
+
+    `is_known`: whether an argument that could not be loaded is reported already.
+    """
+    for event in () if is_known else case.of(RAY_EXCEPTION.kind):
+        said = _UNLOADED.match(event["what"].partition("\n")[0])
+        if said and event["type"] == "RaySystemError" and event.source.is_excerpt:
+            yield Finding(
+                f"A process of Ray could not load an object or argument: {said['said']}",
+                (Link(event, "Ray passes on what the unpickling raised"),),
+                explains=(Entity("task-error", said["said"]), *_ends(case, event)),
+                remedies=(imports.install(said["said"].split("'")[1], of_driver=True),),
+                covers=(
+                    event,
+                    *(e for e in case.of(*TRACEBACKS, "log.error") if e.source is event.source),
+                ),
+            )
+            return
+    for end in case.endings.values():
+        cut_short = exception_at_end(end) if end.source.is_excerpt and not end["worker"] else None
+        if cut_short is None or cut_short.type:
+            continue
+        shown = [
+            (event, raised)
+            for event in case.of(*TRACEBACKS)
+            if event.source is end.source
+            and event["who"] not in ("", "raylet", "autoscaler")
+            and event.line < end.line
+            and (raised := parse(event.message))
+            and not (raised.is_rays_own or raised.is_elsewhere or raised.name in NO_FAILURES)
+        ]
+        for event, raised in shown[-1:]:
+            place = f", in {raised.place}" if raised.place else ""
+            yield Finding(
+                f"{event['who']} (pid {event.pid}) raised {_cut(str(raised))}{place}, and the console cuts off the driver's exception",
+                (
+                    Link(
+                        event,
+                        "the process prints the exception, and the driver fails below",
+                        raised.code,
+                    ),
+                ),
+                explains=(
+                    Entity("task-error", f"printed by {event['who']} {event.pid}"),
+                    program(end),
+                ),
+                subjects=(Subject("task", None, event["who"], event.pid),),
+                severity="warning",
+                remedies=(
+                    Remedy(f"Fix {raised.place}")
+                    if raised.place and raised.place.is_user_code
+                    else Remedy(
+                        "Read the end of the driver's output, which shows what it got from this process"
+                    ),
+                ),
+                covers=tuple(
+                    e
+                    for e in case.of(*TRACEBACKS)
+                    if e is event or (e.source is end.source and e.line >= end.line)
+                ),
+            )
 
 
 def _of_warnings(case: Case) -> Iterator[Finding]:
@@ -490,8 +565,13 @@ def _in_workers(case: Case) -> Iterator[Finding]:
         ):
             continue
         what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
+        ran = (
+            "The training function of a trial of Ray Tune"
+            if _is_of_trial(raised)
+            else f"Method {called(method)} of an actor"
+        )
         yield Finding(
-            f"Method {called(method)} of an actor raised {what}{f', in {raised.place}' if raised.place else ''}",
+            f"{ran} raised {what}{f', in {raised.place}' if raised.place else ''}",
             (Link(end, "the frames are those of a worker that executes a method", raised.code),),
             explains=(Entity("task-error", f"method {method}"), program(end)),
             subjects=(Subject("task", None, method),),
@@ -505,6 +585,13 @@ def _in_workers(case: Case) -> Iterator[Finding]:
                 e for e in case.of(*TRACEBACKS) if e.source is end.source and e.line >= end.line
             ),
         )
+
+
+_OF_TRIALS = ("ray/tune/function_runner.py", "ray/tune/trainable/function_trainable.py")
+
+
+def _is_of_trial(raised: Raised) -> bool:
+    return any(f.file.replace("\\", "/").endswith(_OF_TRIALS) for f in raised.frames)
 
 
 _RAISES_RESULT = "raise value.as_"
@@ -1752,5 +1839,37 @@ EXAMPLES: tuple[Example, ...] = (
         "an actor prints an exception and continues",
         '(Embedder pid=77) Traceback (most recent call last):\n(Embedder pid=77)   File "/app/embed.py", line 31, in encode\n'
         "(Embedder pid=77)     return self.table[key]\n(Embedder pid=77) KeyError: 'de'\n(Embedder pid=77) uses the default table, 300 rows encoded\n",
+    ),
+    console(
+        "a process prints its exception, and the console cuts off the driver's",
+        "(Loader pid=7) Traceback (most recent call last):\n"
+        '(Loader pid=7)   File "/app/etl.py", line 40, in load\n(Loader pid=7)     os.makedirs(target)\n'
+        "(Loader pid=7) PermissionError: [Errno 13] Permission denied: '/mlruns'\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in <module>\n    sys.exit(main())\n',
+        says=("Loader (pid 7) raised PermissionError",),
+        severity="warning",
+    ),
+    console(
+        "a process prints an exception and goes on, and so does the driver",
+        "(Loader pid=7) Traceback (most recent call last):\n"
+        '(Loader pid=7)   File "/app/etl.py", line 40, in load\n(Loader pid=7)     os.makedirs(target)\n'
+        "(Loader pid=7) PermissionError: [Errno 13] Permission denied: '/mlruns'\n(Loader pid=7) epoch 1\nepoch 2\nepoch 3\n",
+    ),
+    console(
+        "an object whose module is missing, and processes that a person made unreadable",
+        "(Actor pid=xxx) Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::_StatsActor.update_metrics()\n\n"
+        "At least one of the input arguments for this task could not be computed:\n"
+        "(Actor pid=xxx) ray.exceptions.RaySystemError: System error: No module named 'shop'\n",
+        says=("could not load an object or argument: No module named 'shop'",),
+    ),
+    console(
+        "the function of a trial raises, and the console ends within the traceback",
+        "2019-11-21 15:12:00,835\tERROR function_runner.py:83 -- Runner Thread raised error.\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.6/site-packages/ray/tune/function_runner.py", line 80, in run\n    self._entrypoint(*self._entrypoint_args)\n'
+        '  File "/app/mnist.py", line 279, in train_mnist\n    test()\n',
+        says=(
+            "The training function of a trial of Ray Tune raised an exception that the console cut off",
+        ),
+        severity="warning",
     ),
 )

@@ -198,7 +198,25 @@ def _of_texts(case: Case) -> Iterator[Finding]:
     )
 
 
-def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
+def _is_of_end(case: Case, exits: Sequence[WorkerExit]) -> bool:
+    """Whether an old Ray reports unnamed workers, and the program then prints its result: they may have ended with it."""
+    events = [event for e in exits for event in e.events]
+    results = [
+        end
+        for source, end in case.endings.items()
+        if source.is_excerpt and end["is_result"] and not end["ended_by"]
+    ]
+    return (
+        bool(events)
+        and all(not _is_named(e) or (not e.detail and not e.names) for e in exits)
+        and all(
+            any(end.source.path == event.source.path and end.line > event.line for end in results)
+            for event in events
+        )
+    )
+
+
+def _finding(case: Case, exits: Sequence[WorkerExit]) -> Finding:
     links = [
         link
         for exit_ in exits[:3]
@@ -226,7 +244,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
-        severity=evidence.severity(case, exits),
+        severity="info" if _is_of_end(case, exits) else evidence.severity(case, exits),
         remedies=(_find(exits), *ended.retries(case, exits, _retry_title(case, exits))),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
@@ -507,5 +525,11 @@ EXAMPLES: tuple[Example, ...] = (
         "a program quotes the end of the message in its second line, and a task in its first",
         "(check pid=12) (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
         "known: (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\nepoch 2\n",
+    ),
+    console(
+        "Ray 0.8 reports an unnamed worker, and the program prints its result",
+        "2020-11-21 15:35:00,032 WARNING worker.py:1072 -- A worker died or was killed while executing task ffffffffffffffff45b95b1c0100.\nsuccess!\n",
+        roots=("worker-vanished", "unsupported-version"),
+        severity="info",
     ),
 )

@@ -162,8 +162,15 @@ _MASKED = pattern(
 """The process of a failed call, which a person has made unreadable."""
 
 
+_MASKED_PREFIX = pattern(
+    r"^\((?P<name>[A-Za-z][^()\n]{0,200}) pid=(?:\*{1,9}|X{1,9}|x{2,9}|<[\w -]{0,20}>)(?=\)|, ip=)"
+)
+
+
 def with_call(text: str) -> str:
     """The line with such a title as Ray writes it since 1.0, `ray::Trainer.step() (pid=7, …`, with a pid."""
+    if text[:1] == "(" and " pid=" in text:
+        text = _MASKED_PREFIX.sub(r"(\g<name> pid=0", text)
     if "ray::" in text and " (pid=" in text:
         text = _MASKED.sub(r"\g<call>0", text)
     found = _OLD_CALL.search(text) if "ray_" in text and " (pid=" in text else None

@@ -54,6 +54,7 @@ def documents(text: str) -> Iterator[Document]:
     """The objects that a text describes or lists."""
     lines = text.splitlines()
     header: list[str] = []
+    message = -1
     begin = None
     pod = ""
     """Of events and states without their object."""
@@ -77,13 +78,12 @@ def documents(text: str) -> Iterator[Document]:
             happened = list(_happened(lines, first, pod))
             below = max([number + 1, *(each.line for each in happened)])
             yield from happened
-        elif not header and begin is None and _ROW.match(line):
-            header, message = _ROW_HEADER, -1
-            if row := _pod_of_row(header, line):
-                yield Document(row, number + 1, line)
         elif _TABLE.match(line):
             header, message = _HEADER.findall(line), line.find("MESSAGE")
-        elif header and line[:1].strip() and not _DESCRIBED.match(line):
+        elif (header and line[:1].strip() and not _DESCRIBED.match(line)) or (
+            begin is None and _ROW.match(line)
+        ):
+            header = header or _ROW_HEADER
             row = _event_of_row(header, message, line) if "REASON" in header else _pod_of_row(header, line)  # fmt: skip
             if row:
                 yield Document(row, number + 1, line)

@@ -42,9 +42,11 @@ _STRING = "<string>"
 _EXECUTORS = {
     "ray/_private/function_manager.py": "actor_method_executor",
     "ray/util/tracing/tracing_helper.py": "_resume_span",
+    "ray/tune/function_runner.py": "run",
+    "ray/tune/trainable/function_trainable.py": "run",
     "/single_controller/base/decorator.py": "inner",
 }
-"""Functions that only a worker calls, around a method of an actor: Ray's own (1.0 to 2.60), and verl's."""
+"""Functions that only a worker calls, around a method of an actor: Ray's own (1.0 to 2.60), Tune's, and verl's."""
 _CUT_OFF = "CutOffError"
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 """Frames of their own until Python 3.11; generator expressions still have one."""
