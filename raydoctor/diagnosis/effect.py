@@ -7,18 +7,19 @@ part of the traceback at the end. Where the logs do not show the end, the senten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK
+from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK, WORKER_DISCONNECTED
 from raydoctor.cluster import tables as live
 from raydoctor.diagnosis.callers import exception_of
 from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import join_names, one_line
+from raydoctor.model.text import called, join_names, one_line, plural
 from raydoctor.model.values import CONSOLES, Event, Severity, Source
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -99,6 +100,8 @@ class Effects:
         if evidence.outlived(self.case, event):
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
+            if self._has_left():
+                return f"{_WENT_ON} and ended by itself; its output ends with {_last(end)}"
             return f"{_WENT_ON}; its output ends with {_last(end)}, and no exit code is known"
         caught = self._caught(event)
         if caught and caught.place:
@@ -107,6 +110,15 @@ class Effects:
                 f"The program printed {name} at {place}; no log shows that this ended the program"
             )
         return ""
+
+    def _has_left(self) -> bool:
+        """Whether the only driver took leave of its raylet, as a program does that nothing killed."""
+        of_ray = jobs.managers(self.case)
+        found = [j.id for j in self.case.ledger.jobs.values() if j.driver_pid not in of_ray]
+        left = self.case.of(WORKER_DISCONNECTED.kind)
+        return len(found) == 1 and any(
+            e["graceful"] == "true" and ids.job_of_driver(e["worker"]) == found[0] for e in left
+        )
 
     def _caught(self, event: Event) -> Raised | None:
         """The exception of a traceback that begins in a function of the program, which printed it.
@@ -137,14 +149,26 @@ class Effects:
 
     def _alive(self) -> str:
         """That drivers were still running, if a live collection saw them."""
-        running = list(self._running())
-        names = join_names(running)
+        running = dict(self._running())
+        if not running:
+            return ""
+        names = join_names(running.values())
         was = "was" if len(running) == 1 else "were"
-        return (
-            f"{names[:1].upper()}{names[1:]} {was} still running when raydoctor looked"
-            if running
-            else ""
-        )
+        said = f"{names[:1].upper()}{names[1:]} {was} still running when raydoctor looked"
+        waiting = self._waiting(running)
+        return f"{said}, and {waiting} had not started" if waiting else said
+
+    def _waiting(self, of_jobs: Collection[str]) -> str:
+        """The tasks of these jobs that wait for a worker: `2 train() tasks`."""
+        rows = [
+            row["name"]
+            for row in live.rows(self.case, "tasks")
+            if row["type"] == "NORMAL_TASK"
+            and row["state"] == "PENDING_NODE_ASSIGNMENT"
+            and row["job_id"] in of_jobs
+        ]
+        counts = Counter(called(name) for name in rows)
+        return join_names(plural(n, f"{name} task") for name, n in counts.most_common())
 
     def _open(self) -> str:
         ends = [e for s, e in self.endings.items() if s.role == "driver"]
@@ -157,13 +181,14 @@ class Effects:
             return f"{_UNKNOWN}: the program's output is not in the capture"
         return ""
 
-    def _running(self) -> Iterator[str]:
-        """The drivers that a live collection saw."""
+    def _running(self) -> Iterator[tuple[str, str]]:
+        """The jobs whose drivers a live collection saw, and their drivers in words."""
         of_ray = jobs.managers(self.case)
         for row in live.rows(self.case, "processes"):
             is_program = row["job_id"] and live.whole(row, "pid") not in of_ray
             if row["kind"] == "driver" and row["state"] != "Z" and is_program:
-                yield f"the driver of job {ids.job_number(row['job_id'])} (pid {row['pid']})"
+                name = f"the driver of job {ids.job_number(row['job_id'])} (pid {row['pid']})"
+                yield row["job_id"], name
 
     def _program(self, source: Source) -> str:
         submission = self._submissions.get(source.path)

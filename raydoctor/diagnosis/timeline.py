@@ -175,9 +175,10 @@ def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
     ranks = {e["rank_pid"]: e["rank"] for e in case.of("train.rank")}
     exits = {exit_.worker: exit_ for exit_ in ledger.exits if exit_.worker}
     began = {e["worker"]: e.at for e in case.of("worker.started")}
-    of_ray = jobs.managers(case)
-    drivers = [job for job in ledger.jobs.values() if job.driver_pid not in of_ray]
-    for job in ledger.jobs.values():
+    of_ray, later = jobs.managers(case), jobs.begun_later(case)
+    shown = [job for job in ledger.jobs.values() if job.id not in later]
+    drivers = [job for job in shown if job.driver_pid not in of_ray]
+    for job in shown:
         process = f" (pid {job.driver_pid})" if job.driver_pid else ""
         name = f"driver of job {ids.job_number(job.id)}{process}"
         name = f"Ray's job manager{process}" if job.driver_pid in of_ray else name

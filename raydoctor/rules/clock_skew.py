@@ -151,20 +151,8 @@ def _effect(kind: str, is_dead: bool) -> str:
 
 
 def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
-    detach = "Detach the debugger, then resume" if row["state"] == "t" else "Then resume"
+    detach = "Detach the debugger, then resume" if row["state"] == "t" else "Resume"
     pid = row.pid or ""
-    yield Remedy(
-        "Find out what stopped the process: Ctrl-Z, a batch system that suspends jobs, or a debugger",
-        (
-            paste.shell(
-                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on node {ip:address}",
-                pid=pid,
-                ip=ip,
-            )
-            if ip
-            else paste.shell("ps -o pid,stat,wchan,etime,args -p {pid:pid}", pid=pid),
-        ),
-    )
     yield Remedy(
         f"{detach} the process",
         (
@@ -180,6 +168,18 @@ def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
             ("ray start   # with the options that this node was started with",),
             doc=FAULT_TOLERANCE_DOC,
         )
+    yield Remedy(
+        "Then find out what stopped it: Ctrl-Z, a batch system that suspends jobs, or a debugger",
+        (
+            paste.shell(
+                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on node {ip:address}",
+                pid=pid,
+                ip=ip,
+            )
+            if ip
+            else paste.shell("ps -o pid,stat,wchan,etime,args -p {pid:pid}", pid=pid),
+        ),
+    )
 
 
 class _Skew(NamedTuple):

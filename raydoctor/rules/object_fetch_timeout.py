@@ -122,6 +122,7 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
         remedies=(_OWNER, _LONGER, objects.PERSIST),
         covers=(*waits, *(failed if timed_out else ()), *objects.raised_for(case, {*lost, *(e["object"] for e in failed if e["object"])})),
         gaps=(_WHY_SILENT,),
+        at=next((e.at for e in (failed[0], longest) if e and e.at is not None), None),
     )  # fmt: skip
 
 

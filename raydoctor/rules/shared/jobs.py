@@ -9,6 +9,7 @@ from raydoctor.case import Case
 from raydoctor.case.facts import Job
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import tables as live
 from raydoctor.cluster.resources import Needs
 from raydoctor.model import ids, paste
 from raydoctor.model.values import Event, Remedy, Source
@@ -124,6 +125,16 @@ def submissions(case: Case) -> list[Submission]:
 def managers(case: Case) -> set[int]:
     """Pids of Ray's job managers, for which the GCS registers a job as for a driver."""
     return {event.pid for event in case.of(SUBMITTED.kind) if event.pid is not None}
+
+
+def begun_later(case: Case) -> set[str]:
+    """Jobs that began after a live collection had listed the jobs: such as its own that reaches other nodes."""
+    looked = live.looked(case, "jobs")
+    if looked is None or looked.at is None:
+        return set()
+    listed = {row["job_id"] for row in live.rows(case, "jobs")}
+    jobs = case.ledger.jobs.values()
+    return {j.id for j in jobs if j.id not in listed and (j.started or 0.0) > looked.at}
 
 
 def unstarted(case: Case) -> list[Submission]:
