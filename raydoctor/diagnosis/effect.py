@@ -106,9 +106,10 @@ class Effects:
         caught = self._caught(event)
         if caught and caught.place:
             name, place = _name(event.text, caught), caught.place.place
-            return (
-                f"The program printed {name} at {place}; no log shows that this ended the program"
-            )
+            printed = f"The program printed {name} at {place}"
+            if self._has_left():
+                return f"{printed} and later ended by itself; no exit code is known"
+            return f"{printed}; no log shows that this ended the program"
         return ""
 
     def _has_left(self) -> bool:
