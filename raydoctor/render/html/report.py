@@ -117,7 +117,8 @@ _MEANINGS = {
 
 def _meanings(shown: str) -> Markup | None:
     """The meaning of each severity and risk that the page names."""
-    named = {word: said for word, said in _MEANINGS.items() if f">{word}</" in shown.lower()}
+    lower = shown.lower()
+    named = {word: said for word, said in _MEANINGS.items() if f">{word}</" in lower}
     items = (el("li", "", _badge(word, word), " ", said) for word, said in named.items())
     return folded("Severities and risks on this page", el("ul", "plain", *items)) if named else None
 
