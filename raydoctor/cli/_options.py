@@ -158,7 +158,8 @@ def since_option(text: str) -> Callable[[_Command], _Command]:
         "--since",
         metavar="TIME",
         callback=time_option,
-        help=f"{text}: 2h (before now), 2026-11-21T07:30 (local time of this machine).",
+        help=f"{text}: 2h (before the present, not before the end of the logs), "
+        "2026-11-21T07:30 (local time of this machine).",
     )
 
 
@@ -250,7 +251,7 @@ def check_only(only: str, identity: str) -> None:
 
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None means a default that depends on the machine's load."""
-    default = "[default: 5s; raydoctor waits up to 30s while the machine is busy]"
+    default = "[default: 5s, or up to 30s if this machine is busy]"
     return click.option(
         "--timeout",
         type=Duration(0.1, 600),

@@ -34,8 +34,9 @@ pid. Without TARGET, raydoctor lists the tasks that wait at a breakpoint of Ray'
 
 The process keeps running and listens on loopback for a debugger: VS Code, PyCharm or any
 other client of the Debug Adapter Protocol. Only the user of the process, and root, can
-connect. The port stays open until --close; a second attach reuses it. On another
-node, a small Ray task opens the port there, and raydoctor prints how to reach it.
+connect. The port stays open until --close; a second attach reuses it. If the
+process runs on another node, a small Ray task opens the port there, and raydoctor prints how
+to reach it.
 
 \b
 Without an IDE, and without a port that stays open:
@@ -56,8 +57,8 @@ Examples:
 \b
 Exit code:
   0    done
-  1    raydoctor refused because an obstacle made it unsafe or impossible: it reports which, and
-       the call stack if it can be read
+  1    not attached, because that was unsafe or impossible: raydoctor prints the reason, and the
+       call stack if it is readable
   2    could not run, or the name matches nothing or more than one thing
   130  interrupted, or --exec was not confirmed
 """

@@ -20,11 +20,11 @@ UNKNOWN = 3
 SEVERAL = 2
 _TIMEOUT = 5.0
 
-_HELP = """Cancel one task of a live cluster, of any job, and by default the tasks that it submitted.
+_HELP = """Cancel one task of any job of a live cluster and, by default, the tasks that it submitted.
 
 TASK is a task id (from `ray list tasks` or an ObjectRef), the first six or more digits of one,
-the name of a task, the class of its actor, or the pid of its worker. raydoctor takes a step
-only if the task still runs 5 s (--grace) after the previous one, and verifies each result:
+the name of a task, the class of its actor, or the pid of its worker. raydoctor tries the
+steps below in order, each only if the task still runs 5 s (--grace) after the previous one:
 
 \b
   cancel      the task's owner cancels it, as ray.cancel does
@@ -38,7 +38,7 @@ only if the task still runs 5 s (--grace) after the previous one, and verifies e
   job-stop    only with --job-stop: stops a submitted job, or ends the driver of any other job
 
 The subprocesses of the task end with it, including those that called setsid. Ray does not retry
-the task. On another node, raydoctor submits a small task that reserves no CPU and takes the steps.
+the task. If it runs on another node, a small Ray task there, which reserves no CPU, takes the steps.
 
 \b
 Examples:

@@ -103,7 +103,7 @@ def _run(scenario: Scenario, run: DemoRun) -> None:
     from raydoctor.demo import cluster
 
     settings = scenario.settings(run.folder)
-    _say(f"running {scenario.program} in a Ray of its own, in {run.folder}")
+    _say(f"running {scenario.program} in its own Ray cluster, in {run.folder}")
     for name, value in settings.items():
         _say(f"  with {name}={value}")
     began = time.monotonic()

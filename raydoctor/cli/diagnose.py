@@ -37,7 +37,7 @@ cluster runs, it diagnoses the latest session.
 Examples:
   raydoctor diagnose
   raydoctor diagnose /tmp/ray/session_latest --driver-log train.log
-  raydoctor diagnose logs.tar.gz --since 2h
+  raydoctor diagnose logs.tar.gz --since 2026-11-21T07:30
   raydoctor diagnose logs/ --format markdown -o issue.md
   raydoctor diagnose logs/ --open          # in the browser, with a timeline
   raydoctor diagnose logs/ --format html -o incident.html
@@ -49,10 +49,11 @@ Examples:
 
 \b
 Exit code:
-  0  nothing at or above --fail-on, and the evidence is complete
+  0  nothing at or above --fail-on, and no missing evidence could hide it
   1  something found, at or above --fail-on
   2  could not run
-  3  inconclusive: nothing at or above --fail-on, but some evidence is missing
+  3  inconclusive: nothing at or above --fail-on, but missing evidence could hide it
+     (evidence that is only missing for a reported finding does not count)
 """
 
 

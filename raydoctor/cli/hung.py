@@ -37,8 +37,8 @@ as any finished task of the same function. A task without finished peers counts 
 --min-age of idle time. Other long waits are listed with the event that would end
 each: a message, a timer, a call to the actor.
 
-A CPU-bound task counts as hung only if finished tasks of the same function took far less time;
-otherwise it is listed as busy. A coroutine suspended at an await is on no thread's stack:
+A CPU-bound task, whose stack may change, counts as hung only by the comparison with finished
+tasks; otherwise it is listed as busy. A coroutine suspended at an await is on no thread's stack:
 raydoctor finds what it waits for among the unfinished calls that its actor made.
 
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,

@@ -23,7 +23,7 @@ _HELP = """Find the processes that outlived their Ray worker, raylet or session;
 
 Leftovers are live processes, not defunct ones. Without --kill or --clean this is a dry run.
 With either, raydoctor shows its plan and asks. By default raydoctor searches only this machine.
---node and --all-nodes start a small Ray task on each of those nodes, which searches there and,
+--node and --all-nodes start a small Ray task on each selected node, which searches there and,
 with --kill, ends leftovers there.
 
 raydoctor decides whether a process belongs to Ray, and to which session, from what the process
