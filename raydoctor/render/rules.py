@@ -32,6 +32,7 @@ _ORDINARY = (
     "driver.connecting",
     "driver.exception",
     "job.finished",
+    "kuberay.error",
     "log.traceback",
     "node.registered",
     "pg.registered",
@@ -43,6 +44,7 @@ _ORDINARY = (
 )
 """Records of healthy sessions, and the beginnings of all exceptions: searches for them find everything."""
 _PLACEHOLDER = "DRIVER_OUTPUT"
+_OPERATOR = "kubectl logs -n NAMESPACE deploy/kuberay-operator"
 SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
 CLASS = r"(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded)"
 _MESSAGE = re.compile(rf"(?=.*[A-Z])(?:.*\w{{2}}.* .*\w{{2}}.*|{CLASS})")
@@ -237,7 +239,7 @@ def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]
     by_literal: dict[tuple[str, str], dict[str, None]] = {}
     of_kubernetes = set()
     for signal in signals:
-        if signal.kind.startswith("kube."):
+        if signal.kind.startswith(("kube.", "kuberay.")):
             of_kubernetes.add(_from_a_word(signal))
         files = dict.fromkeys(map(files_of, signal.roles))
         by_literal.setdefault(_from_a_word(signal), {}).update(files)
@@ -250,10 +252,7 @@ def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]
     for (flag, literal), files in by_literal.items():
         if (flag, literal) in of_kubernetes:
             search = f"grep -F{flag} -e {shlex.quote(literal)}"
-            yield (
-                f"kubectl logs -n NAMESPACE deploy/kuberay-operator | {search}",
-                "the operator's log, or what kubectl or helm printed",
-            )
+            yield f"{_OPERATOR} | {search}", "the operator's log, or what kubectl or helm printed"
             continue
         if [*files] == [_KERNEL_LOG]:
             yield (
@@ -273,6 +272,7 @@ def commands(rule: Rule, signals: Iterable[Signal]) -> Iterator[tuple[str, str]]
 def other_commands(rule: Rule, found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """A search for each message below "What you see" that none of these commands finds."""
     literals = [shlex.split(command)[shlex.split(command).index("-e") + 1] for command, _ in found]
+    is_of_operator = any(command.startswith(_OPERATOR) for command, _ in found)
     for item in _seen(rule):
         for message in () if _ELSEWHERE.search(item) else _quoted(item):
             text = message.lower()
@@ -286,6 +286,8 @@ def other_commands(rule: Rule, found: Iterable[tuple[str, str]]) -> Iterator[tup
             literals.append(longest)
             if "kernel log" in item:
                 yield f"sudo dmesg -T | grep -F -e {shlex.quote(longest)}", "the node's kernel log"
+            elif is_of_operator and "operator" in item:
+                yield f"{_OPERATOR} | grep -F -e {shlex.quote(longest)}", "the operator's log"
             else:
                 places = f"/tmp/ray/session_latest/logs/ {_PLACEHOLDER}"
                 yield f"grep -rF -e {shlex.quote(longest)} {places}", "any log"
