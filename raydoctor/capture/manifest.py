@@ -38,6 +38,10 @@ def gaps_of(file: str) -> list[Gap]:
         return [Gap(NAME, "is damaged, so the gaps of the collection are unknown")]
 
 
+_ABOUT = {"kernel log": "kernel"}
+"""What a gap is about, for archives of versions that did not record it."""
+
+
 def _gap(row: Mapping[str, Any], *, optional: bool) -> Gap:
     """A gap. Its hint becomes prose: an archive may come from anyone, so it must not be a line to paste.
 
@@ -45,4 +49,6 @@ def _gap(row: Mapping[str, Any], *, optional: bool) -> Gap:
     """
     hint = "" if optional else str(row.get("hint") or "")
     advice = paste.text("The collector advised: {hint}", hint=hint) if hint else ""
-    return Gap(str(row["what"]), str(row["why"]), advice, optional, str(row.get("about", "")))
+    what = str(row["what"])
+    about = str(row.get("about") or _ABOUT.get(what, ""))
+    return Gap(what, str(row["why"]), advice, optional, about)

@@ -109,7 +109,7 @@ class Effects:
             printed = f"The program printed {name} at {place}"
             if self._has_left():
                 return f"{printed} and later ended by itself; no exit code is known"
-            return f"{printed}; no log shows that this ended the program"
+            return f"{printed}; no log shows whether it ended because of this error"
         return ""
 
     def _has_left(self) -> bool:
@@ -154,8 +154,7 @@ class Effects:
         if not running:
             return ""
         names = join_names(running.values())
-        was = "was" if len(running) == 1 else "were"
-        said = f"{names[:1].upper()}{names[1:]} {was} still running when raydoctor looked"
+        said = f"{names[:1].upper()}{names[1:]} had not ended when raydoctor looked"
         waiting = self._waiting(running)
         return f"{said}, and {waiting} had not started" if waiting else said
 

@@ -189,11 +189,12 @@ def _other_clusters(case: Case) -> Iterator[Gap]:
     for row in rows:
         if row["user"] in users and live.truth(row, "up") and not live.truth(row, "is_this"):
             command = paste.shell(
-                "raydoctor --address {address:address}", address=row["gcs_address"]
+                "raydoctor --address {address:address}   # on that machine",
+                address=row["gcs_address"],
             )
             yield Gap(
-                "another cluster",
-                "runs on this machine, and this report is not about it",
+                f"another Ray cluster ({row['gcs_address']})",
+                "was running on the same machine; this report does not cover it",
                 command,
                 optional=True,
                 about="clusters",

@@ -554,8 +554,14 @@ def _next(view: _View) -> list[str]:
     """Suggestions for the next command."""
     report = view.report
     if not report.diagnoses:
-        is_clear = report.complete and not report.unexplained
-        return ["raydoctor hung   # if the program still waits"] if is_clear else []
+        if not report.complete or report.unexplained:
+            return []
+        if report.capture.kind == "archive":
+            command = paste.shell("raydoctor hung {path:path}", path=report.capture.path)
+            return [
+                f"{command}   # if raydoctor collect wrote this archive while a job made no progress"
+            ]
+        return ["raydoctor hung   # on the cluster, if a job makes no progress"]
     root = (report.roots or report.diagnoses)[0]
     commands: list[str] = [paste.shell("raydoctor explain {rule}", rule=root.rule)]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)

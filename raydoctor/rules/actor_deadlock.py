@@ -142,9 +142,9 @@ def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str)
 def _finding(cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
     alone = len(cycle) == 1
     lasted = min(w.unmoved for w in cycle)
-    queue, behind = sum(w.queued for w in group), len(group) - len(cycle)
+    queues = {w.label: w.queued for w in group if w.queued}
     return Finding(
-        f"{_headline([w.label for w in cycle], alone=alone)}{_extent(lasted, queue, behind, alone=alone)}",
+        f"{_headline([w.label for w in cycle], alone=alone)}{_extent(lasted, queues, len(group) - len(cycle), alone=alone)}",
         tuple(Link(w.event, _shows(w, alone=len(cycle) == 1), _outgoing(w)) for w in cycle[:5]),
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
@@ -161,12 +161,17 @@ def _headline(labels: Sequence[str], *, alone: bool) -> str:
     return f"Deadlock: {evidence.join_names(labels, 6)} wait for each other"
 
 
-def _extent(lasted: float, queue: int, behind: int, *, alone: bool) -> str:
-    """`, unchanged for at least 45 s, and 1 call waits in their queues, and 2 more actors wait for them`."""
+def _extent(lasted: float, queues: Mapping[str, int], behind: int, *, alone: bool) -> str:
+    """`, unchanged for at least 45 s, and 2 calls wait in their queues, and 2 more actors wait for them`.
+
+    `queues`: the number of queued calls of each actor that has some.
+    """
+    queue = sum(queues.values())
+    whose = f"the queue of {next(iter(queues))}" if len(queues) == 1 else "their queues"
     waiting = [
         f"{evidence.many(count, what)} wait{'s' if count == 1 else ''} {where}"
         for count, what, where in (
-            (queue, "call", "in its queue" if alone else "in their queues"),
+            (queue, "call", "in its queue" if alone else f"in {whose}"),
             (behind, "more actor", "for it" if alone else "for them"),
         )
         if count
@@ -212,9 +217,10 @@ def _live_finding(
     alone = len(cycle) == 1
     inside = {s.actor for s in cycle}
     behind = [s for s in blocked.values() if s.actor not in inside and s.awaits in inside]
-    lasted, queue = min(s.age for s in cycle), sum(s.queued for s in cycle)
+    lasted = min(s.age for s in cycle)
+    queues = {s.label: s.queued for s in cycle if s.queued}
     return Finding(
-        f"{_headline([s.label for s in cycle], alone=alone)}{_extent(lasted, queue, len(behind), alone=alone)}",
+        f"{_headline([s.label for s in cycle], alone=alone)}{_extent(lasted, queues, len(behind), alone=alone)}",
         tuple(link for s in cycle[:3] for link in _calls(s)),
         explains=(
             Entity("waiting", "cluster"),
@@ -222,19 +228,22 @@ def _live_finding(
             *(Entity("task", e["task_id"]) for s in (*cycle, *behind) for e in (s.method, s.call)),
         ),
         subjects=tuple(s.subject for s in cycle[:10]),
-        remedies=_remedies([s.name for s in cycle], alone=len(cycle) == 1),
+        remedies=_remedies([_method(s) for s in cycle], alone=len(cycle) == 1),
     )
+
+
+def _method(stuck: live_calls.Stuck) -> str:
+    """`OrderBook.add`, or the class alone if the row is named otherwise."""
+    name = stuck.method["name"]
+    return name if name.startswith(f"{stuck.name}.") else stuck.name
 
 
 def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
     method, call = stuck.method["name"], stuck.call["name"]
-    runs = f"{method} (pid {stuck.pid}) is running, and its node's metrics show it in ray.get"
+    blocked = f"{method} (pid {stuck.pid}) called {call} and is blocked in ray.get (by the metrics of its node)"
+    yield Link(stuck.method, blocked)
     if stuck.call["state"] in live_calls.QUEUED:
-        yield Link(stuck.method, runs)
-        shows = f"{call}, which {method} called, has been queued for {stuck.age:.0f} s"
-        yield Link(stuck.call, shows)
-    else:
-        yield Link(stuck.method, f"{runs}, after it called {call}")
+        yield Link(stuck.call, f"this call of {call} has been queued for {stuck.age:.0f} s")
 
 
 def _outgoing(worker: calls.Worker) -> str:
@@ -255,10 +264,10 @@ _INFERRED = ". It holds no handle of a busy actor outside this group (inferred f
 
 
 def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[Remedy, ...]:
-    """`alone`: one actor waits for itself. `places`: the lines of the program that wait."""
-    first, last = names[0], names[-1]
+    """`names`: of the actors' classes or methods. `alone`: one actor waits for itself. `places`: the lines that wait."""
+    first = names[0].partition(".")[0]
     return (
-        _break_cycle(first, last, f" at {places}" if places else "", alone=alone),
+        _break_cycle(names[0], names[-1], f" at {places}" if places else "", alone=alone),
         Remedy(
             f"Or make the methods of {first} async: while one awaits, others can run",
             (
@@ -281,7 +290,8 @@ def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[R
     )
 
 
-def _break_cycle(first: str, last: str, where: str, *, alone: bool) -> Remedy:
+def _break_cycle(one: str, other: str, where: str, *, alone: bool) -> Remedy:
+    (first, _, begun), (last, _, called) = one.partition("."), other.partition(".")
     if alone:
         return Remedy(
             f"Call {first}'s own method directly{where}, not through its handle",
@@ -302,12 +312,14 @@ def _break_cycle(first: str, last: str, where: str, *, alone: bool) -> Remedy:
         f"Break the cycle{where}: let the driver call {last} first, and pass the result to {first} as an argument",
         (
             paste.python(
-                "answer = {last:name}_handle.METHOD.remote(...)   # in the driver, without ray.get",
+                "answer = {last:name}_handle.{method:name}.remote(...)   # in the driver, without ray.get",
                 last=last,
+                method=called or "METHOD",
             ),
             paste.python(
-                "result = {first:name}_handle.METHOD.remote(answer)   # Ray sends the call when the argument is ready",
+                "result = {first:name}_handle.{method:name}.remote(answer)   # Ray sends the call when the argument is ready",
                 first=first,
+                method=begun or "METHOD",
             ),
         ),
         doc="https://docs.ray.io/en/latest/ray-core/actors.html",
@@ -399,7 +411,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
         says=(
             "OrderBook (pid 400) and RiskDesk (pid 399) wait for each other",
-            "1 call waits in their queues",
+            "1 call waits in the queue of OrderBook (pid 400)",
         ),
     ),
     Example(
@@ -420,7 +432,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
-            "1 call waits in their queues",
+            "1 call waits in the queue of OrderBook (pid 400)",
         ),
     ),
     Example(

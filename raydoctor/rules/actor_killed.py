@@ -4,9 +4,8 @@
 `ActorDiedError` (`RayActorError` up to Ray 2.10) with one of four endings:
 - ``because it was killed by `ray.kill` ``: the program, or a library that it uses, called `ray.kill` on a handle.
 - `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: the actor called `ray.actor.exit_actor()`.
-- `because all references to the actor were removed`: the last handle that keeps the actor alive went out of scope,
-  and Ray ended the actor. Up to Ray 2.9, `Actor.remote().method.remote()` raises `RuntimeError: Lost reference to
-  actor`.
+- `because all references to the actor were removed`: the last handle that keeps the actor alive went out of scope, and
+  Ray ended the actor. Up to Ray 2.9, `Actor.remote().method.remote()` raises `RuntimeError: Lost reference to actor`.
 - `because its associated placement group was removed`: the program removed the group that the actor ran in, or waited
   for. Calls then also fail with `ActorPlacementGroupRemoved` or `TaskPlacementGroupRemoved`.
 
@@ -16,8 +15,8 @@ early, a loop calls the actor once more after its end, or the only handle was a 
 returned.
 
 Which handles keep an actor alive depends on the version. A handle from `ray.get_actor` keeps it alive with Ray 2.9.3
-and 2.20, but not with Ray 2.40, 2.50 and 2.60 (measured). With these, only the handle that `.remote()` returned and
-its copies keep the actor alive.
+and 2.20, but not with Ray 2.40, 2.50 and 2.60 (measured). With these, only the handle that `.remote()` returned and its
+copies keep the actor alive.
 
 If the capture contains this actor's log but no record of its callers, raydoctor reports the removal of the last
 reference as a warning.
@@ -418,7 +417,7 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "only the last line of the error is pasted",
+        "the driver's output holds only the last line of the error",
         f"The actor is dead because {_KILLED}\n",
         says=("An actor",),
         severity="warning",

@@ -4,20 +4,20 @@
 A call that worked a moment ago fails with `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's
 worker process has crashed.`
 
-The error is `because all references to the actor were removed` instead if a driver ended normally, because it
-releases its handles first. Ray 2.50 and older print this text for a crashed owner as well (seen with Ray 2.9.3 to
-2.50).
+If the owner was a driver that ended normally, the message is `because all references to the actor were removed`: such a
+driver releases its handles first. Ray 2.50 and older print this text for a crashed owner as well (seen with Ray 2.9.3
+to 2.50).
 
 ## Why
 The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the
 actor is detached, Ray ends it with its owner process, even if other processes hold handles. If the logs record why the
-owner ended, the report lists this finding as its consequence.
+owner ended, the report shows that as the root cause, and this finding as its consequence.
 
 ## Confirm
 - `raydoctor story OWNER_ID` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID
   followed by 48 `f` belongs to a driver.
-- The owner's raylet logs `Killing leased worker because its owner died` (Ray 2.52 and later) or `The leased worker …
-  is killed because the owner process … died`.
+- The owner's raylet logs `Killing leased worker because its owner died` (Ray 2.52 and later) or `The leased worker … is
+  killed because the owner process … died`.
 
 ## Fix
 Create the actor in a process that runs long enough, or make the actor detached: `lifetime="detached"` with a name. End
@@ -337,7 +337,7 @@ _SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "only the last line of the error is pasted",
+        "the driver's output holds only the last line of the error",
         f"The actor is dead because its owner has died. Owner Id: {'0200' + 'ab' * 26} Owner Ip address: 10.0.0.2 Owner worker exit type: "
         "SYSTEM_ERROR Worker exit detail: Owner's worker process has crashed.\n",
         says=("An actor",),

@@ -17,9 +17,8 @@ instead of a traceback.
   restarts and the last state of the container `autoscaler`.
 
 ## Fix
-Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself:
-restart the head. This ends the whole cluster, so do it while no job is running. On KubeRay, Kubernetes restarts its
-container.
+Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself: restart
+the head. This ends the whole cluster, so do it while no job is running. On KubeRay, Kubernetes restarts its container.
 
 ## Not this when
 - `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues.

@@ -23,8 +23,8 @@ Keep that daemon alive: fix the error in its own log, and leave memory for it (`
 tasks off the head). The restart of the node itself is intended.
 
 ## Not this when
-- the daemon that ended first was the raylet or the GCS, and its log shows why (`raylet-died`, `gcs-died`): the node then
-  ends in any case.
+- the daemon that ended first was the raylet or the GCS, and its log shows why (`raylet-died`, `gcs-died`): the node
+  then ends in any case.
 - the node was stopped by SIGTERM (`ray-stopped`).
 """
 
@@ -213,7 +213,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             "If it was the OOM killer, keep tasks off the head to leave memory for its daemons",
             (
-                'ray start --head --num-cpus=0 --block   # plus your other options. KubeRay: rayStartParams: {num-cpus: "0"}',
+                'ray start --head --num-cpus=0 --block   # if other nodes run the tasks, plus your other options. KubeRay: rayStartParams: {num-cpus: "0"}',
             ),
             risk="disruptive",
             doc=_DOC,

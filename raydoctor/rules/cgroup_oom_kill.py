@@ -17,8 +17,8 @@ which process. The cgroup also counts such kills, and every process can read tha
 - The counter starts with the container and has no timestamps. Check whether it grows when the next worker ends.
 
 ## Fix
-Make the batches of the function that needs the most memory smaller, or raise the cgroup's limit. If several of its calls
-ran at the same time, let fewer run (`memory=`, `num_cpus=`). Let Ray's memory monitor act before the kernel does
+Make the batches of the function that needs the most memory smaller, or raise the cgroup's limit. If several of its
+calls ran at the same time, let fewer run (`memory=`, `num_cpus=`). Let Ray's memory monitor act before the kernel does
 (`RAY_memory_usage_threshold=0.85` for `ray start`).
 
 ## Not this when

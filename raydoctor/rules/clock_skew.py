@@ -2,7 +2,7 @@
 
 ## What you see
 Ray reports neither a wrong clock nor a pause, only their effects. The headline of the report says which of the two it
-is: `The clock of node …`, `Node … was paused`, or `The raylet … is stopped`. Check NTP only for the first.
+is: a node's clock, or a pause of a process or machine. Check NTP only for a clock.
 
 - A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
   cause. Tokens and certificates are rejected as not yet valid.
@@ -17,13 +17,13 @@ logs the start and the exit of a worker after the raylet does. With equal clocks
 (measured on one host with Ray 2.9 to 2.60). If the record that must come second is stamped 30 s earlier, the clocks
 differ by at least 30 s.
 
-A pause: a process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node stops
-responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks the
-same.
+A pause: a process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node
+stops responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks
+the same.
 
 ## Confirm
-- For a clock: `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time, shows that
-  the clocks differ.
+- For a clock: `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time,
+  shows that the clocks differ.
 - For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` in the STAT column (`t` if a debugger
   stopped it).
 - For a pause: the node's `sudo dmesg -T` or the hypervisor's events report it, and the times in the node's `raylet.out`
@@ -31,7 +31,8 @@ same.
 
 ## Fix
 - A clock: synchronize all nodes with NTP (`sudo timedatectl set-ntp true`, or `sudo systemctl enable --now chronyd`).
-  `sudo chronyc makestep` corrects a large difference at once. Do so while no job runs: some of Ray's time limits compare times of that clock.
+  `sudo chronyc makestep` corrects a large difference at once. Do so while no job runs: some of Ray's time limits
+  compare times of that clock.
 - A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
 - A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or
   configure the platform not to pause it.
@@ -123,7 +124,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
     daemon = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
     by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
     return Finding(
-        f"{daemon} of {case.node_name(node, ip)} (pid {pid}) is stopped by {by}: {_effect(kind, is_dead)}",
+        f"{daemon} of {case.node_name(node, ip)} (pid {pid}) has been stopped by {by}: {_effect(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
             *(Link(e, f"the raylet misses a health check. After {e['remaining']} more, the GCS marks the node as dead") for e in checks[-1:]),
@@ -133,7 +134,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
             *((Entity("pause", node), Entity("raylet", node)) if kind == "raylet" else ()),
             *((Entity("gcs", "gcs"),) if kind == "gcs_server" else ()),
         ),
-        subjects=(Subject("node", node or None, kind, pid, node or None),),
+        subjects=(Subject("node", node or None, ip if node else kind, pid, node or None),),
         severity="critical" if kind == "gcs_server" else "error",
         remedies=tuple(_resume(row, ip, is_dead)),
         covers=(*checks, *_complaints(case.of("log.error"))),
@@ -142,12 +143,12 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
 
 def _effect(kind: str, is_dead: bool) -> str:
     if kind == "gcs_server":
-        return "all ray commands and new tasks wait, and raylets, workers and drivers exit if it does not answer for 60 s (RAY_gcs_rpc_server_reconnect_timeout_s)"
+        return "all ray commands and new tasks wait, and raylets, workers and drivers exit if the GCS does not answer for 60 s (RAY_gcs_rpc_server_reconnect_timeout_s)"
     if kind != "raylet":
         return "requests to it on that node wait"
     if is_dead:
         return "the GCS has marked the node as dead and its tasks and actors as lost"
-    return "no task starts or ends there, and after about 65 s (5 failed health checks) the GCS marks it as dead"
+    return "no task starts or finishes there, and after about 65 s (5 failed health checks) the GCS will mark the node as dead"
 
 
 def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
@@ -169,15 +170,19 @@ def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
             doc=FAULT_TOLERANCE_DOC,
         )
     yield Remedy(
-        "Then find out what stopped it: Ctrl-Z, a batch system that suspends jobs, or a debugger",
+        "Find out what stopped the process: Ctrl-Z in a terminal, a batch system that suspends jobs, or a debugger",
         (
             paste.shell(
-                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on node {ip:address}",
+                "ps -o pid,ppid,tty,stat,args -p {pid:pid}   # on node {ip:address}. TTY: the terminal, PPID: what started the process",
                 pid=pid,
                 ip=ip,
             )
             if ip
-            else paste.shell("ps -o pid,stat,wchan,etime,args -p {pid:pid}", pid=pid),
+            else paste.shell(
+                "ps -o pid,ppid,tty,stat,args -p {pid:pid}   # TTY: the terminal, PPID: what started the process",
+                pid=pid,
+            ),
+            "squeue --me --states=SUSPENDED   # Slurm: the jobs that the batch system suspended",
         ),
     )
 

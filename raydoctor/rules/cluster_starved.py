@@ -22,8 +22,8 @@ If busy actors hold the resources, raydoctor reports the wait only after a minut
   which resources.
 
 ## Fix
-Start fewer actors, make them smaller (`num_cpus=0.5`, or `num_cpus=0` for actors that only coordinate), end them when their
-work is done, or add nodes. Leave resources free for the tasks that actors wait for.
+Start fewer actors, make them smaller (`num_cpus=0.5`, or `num_cpus=0` for actors that only coordinate), end them when
+their work is done, or add nodes. Leave resources free for the tasks that actors wait for.
 
 ## Not this when
 - no node could ever hold the request (`infeasible-request`).
@@ -181,7 +181,7 @@ def _live_finding(
         f"{one.wait}: not enough is free, because {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
-            *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} {_has_waited(r)} for {r.asked}") for r in one.requests[:2]),
+            *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} {_has_waited(r)} for {r.asked}{_one_of(r)}") for r in one.requests[:2]),
             *(Link(e, "the raylet reports the same: no node has that much free") for e in logged[:1]),
         ),
         explains=(
@@ -199,6 +199,10 @@ def _live_finding(
 
 def _has_waited(request: now.Request) -> str:
     return "waits" if request.age is None else f"has waited {request.age:.0f} s"
+
+
+def _one_of(request: now.Request) -> str:
+    return f" (1 of {len(request.waiters)} such requests)" if len(request.waiters) > 1 else ""
 
 
 def _as_dumped(one: starving.Starved) -> list[waiting.DumpedHolder]:

@@ -28,8 +28,8 @@ Give the head more free CPU and memory. Restart the head when no job is running,
 use `ray status`, `ray memory` and `raydoctor diagnose`, which need no dashboard.
 
 ## Not this when
-- the head was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: the dashboard
-  then serves nothing.
+- the head was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: the dashboard then
+  serves nothing.
 - the GCS is gone (`gcs-died`), or the cluster was shut down.
 """
 
@@ -332,7 +332,7 @@ def _silent(case: Case) -> _DashboardEnd | None:
         Link(process, f"the dashboard's process exists, in state {process['state']}"),
     )
     if stopped:
-        summary = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"
+        summary = f"The dashboard{where} (pid {pid}) has been stopped by a signal (SIGSTOP)"
         return _DashboardEnd(summary, chain, pid, (_resume(pid),))
     remedies = (_inspect(pid), *_restart("If the dashboard stays hung, restart the head"))
     return _DashboardEnd(
@@ -396,7 +396,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             title,
             (
                 RAY_STOP,
-                "ray start --head --num-cpus=0   # plus your other options. No tasks on the head: its CPU and memory stay with Ray",
+                "ray start --head   # plus your other options. If other nodes run the tasks, add --num-cpus=0: then no task takes CPU or memory from Ray's processes on the head",
             ),
             risk="destructive",
             doc=_DOC,

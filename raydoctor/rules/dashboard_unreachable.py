@@ -13,11 +13,11 @@
 
 ## Why
 The dashboard serves the job API over HTTP, by default at 127.0.0.1:8265 on the head. Other machines reach it only if
-the head was started with `--dashboard-host=0.0.0.0`, or through a tunnel or a port-forward. The GCS (port 6379) and
-Ray Client (port 10001) do not use HTTP. Without `ray[default]`, Ray starts no dashboard. A proxy or an ingress
-replies with 502 to 504 if it does not reach the dashboard, or with a login page if it requires a login. A dashboard
-that is older than its client replies with 404. `RAY_API_SERVER_ADDRESS` and `RAY_ADDRESS` take precedence over the
-address in a program.
+the head was started with `--dashboard-host=0.0.0.0`, or through a tunnel or a port-forward. The GCS (port 6379) and Ray
+Client (port 10001) do not use HTTP. Without `ray[default]`, Ray starts no dashboard. A proxy or an ingress replies with
+502 to 504 if it does not reach the dashboard, or with a login page if it requires a login. A dashboard that is older
+than its client replies with 404. `RAY_API_SERVER_ADDRESS` and `RAY_ADDRESS` take precedence over the address in a
+program.
 
 ## Confirm
 - `curl -sS http://HEAD:8265/api/version` from the same machine fails as well. A working dashboard prints JSON with

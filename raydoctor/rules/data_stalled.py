@@ -7,8 +7,8 @@ The progress bar does not move, or Ray Data prints one of these messages:
 - `A task … has been running …, which is longer than the average task duration` (Ray 2.49 and later)
 - `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (Ray 2.58 and later). Older versions
   wait forever.
-- `GetTimeoutError: Timed out while starting actors` (Ray 2.9 and later), `Only 3 out of 8 hash-shuffle aggregators
-  are ready` (Ray 2.48 and later)
+- `GetTimeoutError: Timed out while starting actors` (Ray 2.9 and later), `Only 3 out of 8 hash-shuffle aggregators are
+  ready` (Ray 2.48 and later)
 - `(MapWorker(…) pid=…) Cancelling stale RPC with seqno 41 < 43`, again and again
 
 ## Why
@@ -39,8 +39,8 @@ the function needs that long, raise the timeout (Ray 2.58 and later).
 ## Not this when
 - a function of the pipeline raised an exception (`task-exception`).
 - Ray's memory monitor killed workers of the pipeline (`ray-oom-kill`, `oom-kill-loop`).
-- a task is only slow: the slowest of many tasks always takes longer than the average. raydoctor then reports this
-  rule as information, and as a warning if the driver's output repeats the message until its end.
+- a task is only slow: the slowest of many tasks always takes longer than the average. raydoctor then reports this rule
+  as information, and as a warning if the driver's output repeats the message until its end.
 """
 
 from __future__ import annotations

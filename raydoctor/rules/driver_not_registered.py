@@ -2,8 +2,8 @@
 
 ## What you see
 - `Failed to register worker … to Raylet` with `IOError:`, followed by "No such file or directory" or `Failed to read
-  data from the socket: End of file`. Up to Ray 2.48, `[RayletClient] Unable to register worker with raylet` is
-  printed between them. The driver ends immediately, without a traceback.
+  data from the socket: End of file`. Up to Ray 2.48, `[RayletClient] Unable to register worker with raylet` is printed
+  between them. The driver ends immediately, without a traceback.
 - Up to Ray 2.53: ``ValueError: Can't find a `node_ip_address.json` file from /tmp/ray/session_…``.
 - From Ray 2.54 on: `RuntimeError: No node info found matching attributes` (from Ray 2.55 on only after a minute).
 - `The current node timed out during startup` or `Timed out after 30 seconds while waiting for node to startup`, when
@@ -12,12 +12,12 @@
 ## Why
 A driver needs a raylet on its own machine and finds it by a socket in the session's folder. If the socket is missing,
 the raylet has already ended, or the folder is that of a dead cluster. If the connection was closed, the raylet ended
-while the driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the
-raylet ended with it. `ray.init()` starts one worker per core of the machine, even if Slurm or a container allows the
-program only a few cores. On a large machine, these workers then reach limits on threads or open files.
+while the driver waited. Most often, the raylet's agent could not start (broken grpcio, slow file system), so the raylet
+ended with it. `ray.init()` starts one worker per core of the machine, even if Slurm or a container allows the program
+only a few cores. On a large machine, these workers then reach limits on threads or open files.
 
-If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the cluster
-that it connected to: no raylet of that cluster runs there.
+If `node_ip_address.json` or matching node info is missing, the driver's machine or container is not a node of the
+cluster that it connected to: no raylet of that cluster runs there.
 
 ## Confirm
 - The last lines of `raylet.out`, `raylet.err` and `dashboard_agent.log` in `/tmp/ray/session_latest/logs` show why the
@@ -29,8 +29,8 @@ that it connected to: no raylet of that cluster runs there.
 ## Fix
 - Find out why the raylet exited, and fix that: `raydoctor diagnose /tmp/ray/session_latest`.
 - End the Ray processes of earlier runs: `raydoctor zombies --kill` shows its plan and asks.
-- Run the driver on a node of the cluster, or submit it as a job:
-  `ray job submit --working-dir . -- python your_script.py`.
+- Run the driver on a node of the cluster, or submit it as a job: `ray job submit --working-dir . -- python
+  your_script.py`.
 - In a program that starts Ray itself, limit Ray to the cores that the program may use:
   `ray.init(num_cpus=len(os.sched_getaffinity(0)))`.
 
@@ -265,7 +265,7 @@ def _unregistered(case: Case, label: str, events: list[Event]) -> Finding:
     return Finding(
         f"{subject} could not register with {raylet} and exited{after}: {_reason(first)}",
         (
-            *(Link(e, "the driver starts its own Ray") for e in (own,) if e),
+            *(Link(e, "the driver starts its own Ray cluster") for e in (own,) if e),
             *(Link(e, "the driver joins this cluster") for e in (joined,) if e and not own),
             Link(first, "the raylet on its machine does not register the driver"),
         ),

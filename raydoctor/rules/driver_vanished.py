@@ -2,10 +2,10 @@
 
 ## What you see
 The program's output breaks off, perhaps followed by the shell's `Killed`. pytest-xdist prints `[gw1] node down: Not
-properly terminated` for a process of its own that ended this way. On a cluster of its own, the logs of the
-raylet and the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the
-local raylet failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records
-the exit of the driver as `SYSTEM_ERROR`.
+properly terminated` for a process of its own that ended this way. On a cluster of its own, the logs of the raylet and
+the GCS stop in the middle of their work, and the workers write `Shutting down the core worker because the local raylet
+failed`. On another cluster, the raylet writes `Disconnecting driver, graceful=false`, and the GCS records the exit of
+the driver as `SYSTEM_ERROR`.
 
 ## Why
 A driver that ends by itself, by an exception, `sys.exit`, SIGTERM or Ctrl-C, disconnects from Ray first. A driver that

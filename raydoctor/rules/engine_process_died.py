@@ -15,9 +15,10 @@ crash in native code (GPU driver, CUDA library, GPU kernel, shared memory that i
 process ended it. Any other code means that the process printed an exception first.
 
 ## Confirm
-- `sudo dmesg -T | grep -iE 'killed process|segfault|NVRM'` on that host shows the OOM kill, the crash or the GPU error at
-  that time.
-- In a pod, `kubectl describe pod` shows `Reason: OOMKilled`. If not, compare its memory limit with the size of the weights.
+- `sudo dmesg -T | grep -iE 'killed process|segfault|NVRM'` on that host shows the OOM kill, the crash or the GPU error
+  at that time.
+- In a pod, `kubectl describe pod` shows `Reason: OOMKilled`. If not, compare its memory limit with the size of the
+  weights.
 - Read the complete log upward from the first of these messages: an excerpt may have cut off the real error.
 
 ## Fix

@@ -228,19 +228,19 @@ def _headline(end: _GcsEnd, has_log: bool) -> str:
     elif end.redis:
         why = "shut down: its Redis storage failed"
     elif has_log:
-        why = "ended without a shutdown, as after a SIGKILL"
+        why = "ended without shutting down, probably by SIGKILL"
     elif end.missing:
         return _out_of_reach(end.missing, end.limit)
     else:
         return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
     raylets = f"the raylet (pid {end.missing.left.pid})" if end.missing else "raylets"
-    return f"The GCS (head node) {why}: without a GCS, {raylets}, workers and drivers exit after {end.limit}"
+    return f"The GCS on the head {why}: without it, {raylets}, workers and drivers exit after {end.limit}"
 
 
 def _out_of_reach(missing: Missing, limit: str) -> str:
     where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
     return (
-        f"The GCS{where} is gone or out of reach and does not answer: without a GCS, the raylet (pid {missing.left.pid}) of this node exits after "
+        f"The GCS{where} is gone or out of reach and does not answer: without it, the raylet (pid {missing.left.pid}) of this node exits after "
         f"{limit}"
     )
 

@@ -2,34 +2,34 @@
 
 ## What you see
 A raylet, a worker or a driver logs `Failed to connect to GCS within 60 seconds. GCS may have been killed.` Yet on the
-head, the same GCS process continues to write `gcs_server.out`. The GCS marks the node dead because the health checks
-of that node time out (`Deadline Exceeded`).
+head, the same GCS process continues to write `gcs_server.out`. The GCS marks the node dead because the health checks of
+that node time out (`Deadline Exceeded`).
 
 A driver, `ray start` or a `ray` command prints at its start `Failed to connect to GCS at address … within 5 seconds.`,
 then `Failed to get cluster ID from GCS server: TimedOut`. `ray symmetric-run` prints `Error: Timed out waiting for head
 node to start.` on a worker node, and `Waiting for nodes to start... 1/2 nodes started` again and again on the head.
 
 At its start, a driver can also fail with `ConnectionError: Failed to connect to Ray cluster at 10.0.0.9:6379`,
-`RuntimeError: Failed to connect to GCS. Last connection error: …`, and `ConnectionError: Could not read
-'session_name' from GCS. Did GCS start successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the
-new GCS ended or did not answer.
+`RuntimeError: Failed to connect to GCS. Last connection error: …`, and `ConnectionError: Could not read 'session_name'
+from GCS. Did GCS start successfully?`. On a head, `RuntimeError: Failed to start GCS.` means that the new GCS ended or
+did not answer.
 
 ## Why
 Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
 s). If only one node or driver lost the GCS, the cause is the network between that machine and the head: a firewall, a
-VPN, a changed address, a lost link. If even the raylet on the head lost the GCS, the network is not the cause: the
-GCS was paused (no CPU left on the head, swapping, a paused machine) or answered too slowly.
+VPN, a changed address, a lost link. If even the raylet on the head lost the GCS, the network is not the cause: the GCS
+was paused (no CPU left on the head, swapping, a paused machine) or answered too slowly.
 
 A driver that never reached the GCS often has a wrong address. An address of `:6379` has no host: the shell variable
 that should have held it was empty. The GCS listens on port 6379; 8265 is the port of the dashboard, and 10001 that of
 Ray Client. If TLS is on for one side only, or a certificate does not contain the address, gRPC prints `Handshake failed
 with fatal error SSL_ERROR_SSL: …WRONG_VERSION_NUMBER` or `No match found for server name: 127.0.0.1`. If the program
-gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that has
-ended. Otherwise the head has not started yet, or a firewall blocks the connection.
+gives no address, Ray takes it from `RAY_ADDRESS` or from `/tmp/ray/ray_current_cluster`, and may find a cluster that
+has ended. Otherwise the head has not started yet, or a firewall blocks the connection.
 
 ## Confirm
-- Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the cause
-  is on the head.
+- Check which nodes lost the GCS. If only some did, the network is the cause; if all did at the same time, the cause is
+  on the head.
 - From that node or driver, `nc -vz HEAD 6379` fails if the network blocks the connection. `ray health-check --address
   HEAD:6379` fails if the GCS does not answer.
 - If the head is the cause, its load was high or its memory low at that time, or `Event stats:` in `gcs_server.out`

@@ -11,9 +11,9 @@
 - verl: `Total available GPUs 0 is less than total desired GPUs 8`.
 
 ## Why
-- Up to Ray 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From Ray 2.56 on, such a task sees the
-  GPUs of its node, but Ray may place it on a node without any. A task whose GPUs are set in `.options(num_gpus=…)`
-  counts as one with `num_gpus=0` if a call leaves out the options.
+- Up to Ray 2.55, Ray hides all GPUs from a task or actor with `num_gpus=0`. From Ray 2.56 on, such a task sees the GPUs
+  of its node, but Ray may place it on a node without any. A task whose GPUs are set in `.options(num_gpus=…)` counts as
+  one with `num_gpus=0` if a call leaves out the options.
 - vLLM and verl count only *free* GPUs. Actors and placement groups hold the others, including those of an earlier run
   that still exists and of the Ray actor that started the engine.
 - vLLM up to 0.32 asks for one GPU on its own node by address (`node:10.0.0.2`). If the address that vLLM finds
@@ -39,8 +39,8 @@ that hold placement groups and actors, and start each node with the address that
 
 ## Not this when
 - a GPU is available, but its memory is in use (`gpu-memory-taken`, `cuda-oom`).
-- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it counts the GPUs of
-  one machine, and other nodes have the remaining ones.
+- vLLM warns `Tensor parallel size (16) exceeds available GPUs (8)` and then loads its model: it counts the GPUs of one
+  machine, and other nodes have the remaining ones.
 """
 
 from __future__ import annotations
@@ -632,7 +632,7 @@ def _too_few_unnumbered(case: Case, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Compare the GPUs that Ray lists with the world size, and start Ray on every node before vLLM",
-                ("ray status   # 0.0 GPU: Ray found none, or vLLM started a Ray of its own",),
+                ("ray status   # 0.0 GPU: Ray found none, or vLLM started its own cluster",),
                 doc=_VLLM_DOC,
             ),
             Remedy(

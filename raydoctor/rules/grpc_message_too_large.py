@@ -169,7 +169,8 @@ _BEFORE, _SINCE = 250 * _MIB, 512 * _MIB
 def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
     default = _BEFORE if case.version and case.version < _RAISED_IN else _SINCE
     less = Remedy(
-        "Send less in one call: pass a reference instead of values, or one array instead of many small values",
+        "Send less in one call: pass a reference instead of values, or one array instead of many small values "
+        "(small values travel inside the message, an array of more than 100 KiB goes through the object store)",
         (
             "ref = ray.put(parts)              # once; any size",
             "f.remote(ref)                     # instead of f.remote(*parts)",

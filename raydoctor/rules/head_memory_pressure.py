@@ -223,7 +223,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
     yield Remedy(
         f"Run no tasks on the node of {hog.name}, so that it keeps the memory",
         (
-            "ray start --head --num-cpus=0   # plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
+            "ray start --head --num-cpus=0   # if other nodes run the tasks, plus your other options. KubeRay: rayStartParams: num-cpus: '0'",
         ),
         risk="disruptive",
         doc=_DOC,

@@ -7,9 +7,9 @@
 - Ray waits for the node, or the head never starts and the RayJob stays in `Initializing`.
 
 ## Why
-The image's name or tag does not exist (a typo, or no image of that Ray version for this Python or CUDA). Or
-the registry requires a secret that the pod does not name, limits anonymous pulls, or cannot be reached from the
-machine. `no matching manifest` means that the image does not exist for the machine's CPU architecture.
+The image's name or tag does not exist (a typo, or no image of that Ray version for this Python or CUDA). Or the
+registry requires a secret that the pod does not name, limits anonymous pulls, or cannot be reached from the machine.
+`no matching manifest` means that the image does not exist for the machine's CPU architecture.
 
 ## Confirm
 - `kubectl describe pod POD` shows the event `Failed` with the registry's reply.
@@ -19,8 +19,8 @@ machine. `no matching manifest` means that the image does not exist for the mach
 - Correct the image's name or tag.
 - Or reference a registry secret in the pod template's `imagePullSecrets` (`headGroupSpec` and each entry of
   `workerGroupSpecs`, below `template.spec`).
-- A limit on anonymous pulls: log in with such a secret, or pull from a mirror. An unreachable registry: allow the
-  machine's access to it, or push the image to a registry that it reaches.
+- A limit on anonymous pulls: log in with such a secret, or pull from a mirror. An unreachable registry: give the node
+  network access to it, or push the image to a registry that the node can reach.
 
 ## Not this when
 - the image was pulled later, and the pod runs.
@@ -158,7 +158,7 @@ _MISSING = 'Failed to pull image "rayproject/ray:2.46.0-py399": rpc error: code 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a tag that does not exist, in `kubectl get pods,events -o json`",
+        "a tag that does not exist, in an excerpt of `kubectl get pods,events -o json`",
         {
             "pods-and-events.json": kubernetes.listed(
                 _pending("ImagePullBackOff", 'Back-off pulling image "rayproject/ray:2.46.0-py399"'), kubernetes.event("Failed", _MISSING, "train-gpu-x1")

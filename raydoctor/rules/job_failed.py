@@ -8,18 +8,18 @@ raydoctor also reports this rule for an excerpt of output (`--driver-log`) that 
 failure, or in which Ray Tune counts failed trials (`Number of errored trials: 2`).
 
 ## Why
-The exit code is that of the program: 1 after an uncaught exception or `sys.exit("…")`, and often 2 for wrong
-arguments. 126 means that the shell cannot run the command, and 127 that it cannot find it. -N or 128+N means that
-signal N ended the program. -9 and 137 mean SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
+The exit code is that of the program: 1 after an uncaught exception or `sys.exit("…")`, and often 2 for wrong arguments.
+126 means that the shell cannot run the command, and 127 that it cannot find it. -N or 128+N means that signal N ended
+the program. -9 and 137 mean SIGKILL, sent by a person, the kernel's OOM killer or a container's limit.
 
-If the output contains several tracebacks, the last one ended the program. The earlier ones were caught by the
-program, are chained to the last one, or come from workers or threads. If the last one only refers to another process
-(`See root cause above.`), the report shows the exception before it, as a warning.
+If the output contains several tracebacks, the last one ended the program. The earlier ones were caught by the program,
+are chained to the last one, or come from workers or threads. If the last one only refers to another process (`See root
+cause above.`), the report shows the exception before it, as a warning.
 
 If the capture contains no output of a driver, raydoctor reads the driver's traceback from the GCS of the running
-cluster, which stores neither the exception's type nor its message. The report then names the place, and the type if
-the last line is `raise X(…)`. Ctrl-C leaves the same record: if that line is a call, and not a `raise`, raydoctor
-reports the driver's end only as information.
+cluster, which stores neither the exception's type nor its message. The report then names the place, and the type if the
+last line is `raise X(…)`. Ctrl-C leaves the same record: if that line is a call, and not a `raise`, raydoctor reports
+the driver's end only as information.
 
 ## Confirm
 - `job-driver-SUBMISSION_ID.log` (`ray job logs SUBMISSION_ID`) ends with the exception.

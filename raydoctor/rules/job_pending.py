@@ -3,8 +3,8 @@
 ## What you see
 - `ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
   900.0 seconds`. The job's log contains only `Runtime env is setting up.`
-- `ray job status` immediately prints `Job supervisor actor could not be scheduled` or `Failed to start supervisor
-  actor …`.
+- `ray job status` immediately prints `Job supervisor actor could not be scheduled` or `Failed to start supervisor actor
+  …`.
 - The status message is `Unexpected error occurred: The actor died because of an error raised in its creation task,
   ray::_ray_internal_job_actor_…:JobSupervisor.__init__()`.
 - `ray job submit` fails with `No available agent to submit job`.
@@ -341,7 +341,7 @@ _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the entrypoint requests resources, and the job times out",
+        "the entrypoint requests resources, the only node is 10.0.0.2, and the job times out",
         {
             "logs/events/event_JOBS.log": _STARTED,
             "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",

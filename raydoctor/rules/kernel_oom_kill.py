@@ -1,10 +1,10 @@
 """The kernel's OOM killer killed a Ray process because a cgroup or the whole machine ran out of memory.
 
 ## What you see
-- Ray reports `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased
-  worker has unrecoverable failure`, as after any SIGKILL.
-- Only the kernel log has the cause: `Memory cgroup out of memory: Killed process <pid> (ray::train)` or `Out of
-  memory: Killed process …`.
+- Ray reports `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker
+  has unrecoverable failure`, as after any SIGKILL.
+- Only the kernel log has the cause: `Memory cgroup out of memory: Killed process <pid> (ray::train)` or `Out of memory:
+  Killed process …`.
 
 ## Why
 A process asked for memory that its cgroup (a container's limit) or the machine no longer had. The kernel then killed

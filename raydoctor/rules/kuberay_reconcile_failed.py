@@ -1,8 +1,8 @@
 """KubeRay's operator could not do what a RayCluster, RayJob or RayService demands, or it crashed on one.
 
 ## What you see
-- `ERROR controllers.RayCluster The RayCluster spec is invalid … {"error": "…"}`, or `Reconciler error … {"error": "…"}`,
-  in the log of the operator, again and again.
+- An error of `controllers.RayCluster` (or `RayJob`, `RayService`) such as `The RayCluster spec is invalid … {"error":
+  "…"}` or `Reconciler error … {"error": "…"}`, in the log of the operator, again and again.
 - Warnings such as `InvalidRayClusterSpec`, `AutoscalerServiceAccountNotFound` or `FailedToCreateService` in `kubectl
   describe raycluster NAME`.
 - `panic: runtime error: …` with frames of `github.com/ray-project/kuberay/ray-operator/…`: the operator's pod restarts.
@@ -11,8 +11,8 @@
 ## Why
 The operator repeatedly compares each object with what runs. It stops at the first step that fails: a manifest that
 breaks one of its rules, a ServiceAccount, Secret or cluster that the manifest names and that does not exist, or an
-object of the same name that another owner has. A panic is a bug of the operator, usually reached by one particular
-manifest. While it lasts, no object of Ray makes progress.
+existing object of the same name that belongs to another owner. A panic is a bug of the operator, usually triggered by
+one manifest. While the operator keeps crashing, it reconciles no Ray resource at all.
 
 ## Confirm
 - `kubectl logs deploy/kuberay-operator --tail=100` repeats the same error for the same object.
@@ -20,13 +20,14 @@ manifest. While it lasts, no object of Ray makes progress.
 
 ## Fix
 Correct what the error names, and apply the manifest again. After a panic, install a newer operator, or remove from the
-manifest what its first frame is about (scheduler, gateway, autoscaler options).
+manifest the option that the topmost `ray-operator` frame of the panic's stack trace deals with (for example a
+scheduler, a gateway or autoscaler options).
 
 ## Not this when
-- the API server refused the request (`kubernetes-refused`), or a pod was created and does not start (`pod-unschedulable`,
-  `image-pull-failed`).
+- the API server refused the request (`kubernetes-refused`), or a pod was created and does not start
+  (`pod-unschedulable`, `image-pull-failed`).
 - the error is a conflict (`the object has been modified`) or appears once: the operator tries again.
-- the error does not come from the manifest, and `kubectl get raycluster` shows the cluster as `ready` since then.
+- the error does not come from the manifest, and `kubectl get raycluster` has shown the cluster as `ready` since then.
 - the operator does not reach the dashboard of the cluster (`dashboard-unreachable`).
 """
 

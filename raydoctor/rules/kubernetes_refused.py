@@ -25,15 +25,16 @@ of KubeRay, they stay at the old version, and new fields and kinds are unknown.
   webhooks and policies that can deny a request.
 
 ## Fix
-- A missing permission: `helm upgrade --install kuberay-operator kuberay/kuberay-operator --version VERSION` installs the
-  operator's own role. For another account: `kubectl create clusterrole ray-access --verb=get,list,watch,create,update,patch,delete
-  --resource=rayclusters.ray.io,rayjobs.ray.io,rayservices.ray.io`, and
-  `kubectl create clusterrolebinding ray-access --clusterrole=ray-access --serviceaccount=NAMESPACE:NAME`.
+- A missing permission: `helm upgrade --install kuberay-operator kuberay/kuberay-operator -n NAMESPACE --reuse-values
+  --version VERSION` installs the operator's own role (VERSION: the version of the installed operator, see below). For
+  another account: `kubectl create clusterrole ray-access --verb=get,list,watch,create,update,patch,delete
+  --resource=rayclusters.ray.io,rayjobs.ray.io,rayservices.ray.io`, and `kubectl create clusterrolebinding ray-access
+  --clusterrole=ray-access --serviceaccount=NAMESPACE:NAME`.
 - A policy: change the manifest as the message demands, or ask the owner of the policy for an exception.
 - An invalid field: correct it, and check the manifest with `kubectl apply --dry-run=server -f FILE`.
-- Missing or old CRDs: `kubectl replace -k 'github.com/ray-project/kuberay/ray-operator/config/crd?ref=vVERSION'` (`create`
-  instead of `replace` if they are missing). VERSION is the operator's: `kubectl get deploy -n NAMESPACE kuberay-operator
-  -o jsonpath='{..image}'` prints it.
+- Missing or old CRDs: `kubectl replace -k 'github.com/ray-project/kuberay/ray-operator/config/crd?ref=vVERSION'`
+  (`create` instead of `replace` if they are missing). VERSION is the operator's: `kubectl get deploy -n NAMESPACE
+  kuberay-operator -o jsonpath='{..image}'` prints it.
 
 ## Not this when
 - the RayCluster, RayJob or RayService was accepted, and only its pods are refused, by a quota, a limit range or a
@@ -299,7 +300,7 @@ def _remedies(events: list[Event]) -> Iterator[Remedy]:
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "the operator may not list RayJobs",
+        "the operator is not allowed to list RayJobs",
         f"{_FORBIDDEN.sample}\n",
         says=("kuberay-operator of namespace ml to list rayjobs", "rayjobs.ray.io"),
     ),

@@ -1,10 +1,10 @@
 """A large argument is passed by value to many tasks, so every call stores another copy of it.
 
 ## What you see
-`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with
-`prepare_args_internal` in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created
-to schedule tasks on the server`. If nothing fails, Ray prints no message, because it does not count arguments (Ray
-2.9 to 2.60): the program is slow, and the store spills.
+`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with `prepare_args_internal`
+in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created to schedule tasks on the
+server`. If nothing fails, Ray prints no message, because it does not add up the arguments of several calls (Ray 2.9 to
+2.60): the program is slow, and the store spills.
 
 ## Why
 At each call of `f.remote(table)` with a value of more than 100 KiB, Ray does `ray.put(table)`, then `f.remote(ref)`. A
@@ -16,7 +16,7 @@ Ray Client also sends each copy over the network.
 - Without a traceback, `ray memory` lists many rows with one size and `USED_BY_PENDING_TASK` while the program runs.
 - Run `RAY_record_ref_creation_sites=1 python your_script.py` (on a running cluster, set it for `ray start` as well),
   and `ray memory --group-by STACK_TRACE` while the program runs. Copies of arguments are listed as `(task call)`, under
-  `Used by task`, with the line of the call. A `ray.put` of your own is listed as `(put object)` (read with Ray 2.60).
+  `Used by task`, with the line of the call. A `ray.put` of your own is listed as `(put object)` (seen with Ray 2.60).
 
 ## Fix
 Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function still receives the value. If every call
@@ -182,7 +182,7 @@ def _used_of_disk(case: Case) -> float:
 def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Finding:
     copies = _copies(case)
     what = f"Every call to {call}" if call else "Every call to a task or actor"
-    full = f": {copies.summary} fill the store and the disk behind it" if copies else ""
+    full = f": {copies.summary} filled the store and the disk behind it" if copies else ""
     event, error = refused[0]
     nodes = ("", *case.ledger.node_ips)
     return Finding(

@@ -5,11 +5,11 @@
 a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
 
 ## Why
-When Ray ends a worker, it also ends the worker's process group and direct children. A process that left that group
-keeps running. A child with `start_new_session=True` does so when the worker is killed, a daemon that forked twice in
-every case (measured with Ray 2.60). After a killed raylet, grandchildren keep running as well. `ray stop --force` ends
-none of them. An idle worker keeps what its last task allocated, including GPU memory, until Ray uses or ends the
-worker.
+When Ray ends a worker, it also ends the worker's process group and direct children. A process that left that group can
+keep running (measured with Ray 2.60). A child started with `start_new_session=True` keeps running if its worker is
+killed; if Ray ends the worker normally, Ray also ends this child. A daemon that forked twice keeps running in both
+cases. If the raylet is killed, grandchildren keep running as well. `ray stop --force` ends none of them. An idle worker
+keeps what its last task allocated, including GPU memory, until another task in this worker frees it or the worker ends.
 
 ## Confirm
 - `ps -o pid,ppid,user,lstart,rss,args -p PID` shows the parent: 1, or a worker whose task has ended.
@@ -18,10 +18,10 @@ worker.
 - `nvidia-smi` shows the GPU memory that the process holds.
 
 ## Fix
-- Find out what the process does, on its machine. If it is not needed, end it with `raydoctor zombies --kill`, which shows
-  its plan, asks, and ends no process whose pid was reused. Ray does not end it.
-- Start such helpers so that they end with their worker: without `start_new_session` and double forks, with a
-  `finally:` that ends them, or with a parent-death signal. `finally:` does not run in a worker that is killed.
+- Find out what the process does, on its machine. If it is not needed, end it with `raydoctor zombies --kill`, which
+  shows its plan, asks, and ends no process whose pid was reused. Ray itself never ends such leftovers.
+- Start such helpers so that they end with their worker: without `start_new_session` and double forks, with a `finally:`
+  that ends them, or with a parent-death signal. `finally:` does not run in a worker that is killed.
 - For a task that leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
 
 ## Not this when

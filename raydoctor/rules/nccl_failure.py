@@ -2,21 +2,21 @@
 
 ## What you see
 - Workers' `.err` files or the driver's output contain `[Rank 1] Watchdog caught collective operation timeout:
-  WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`,
-  then `… we are taking the entire process down.` and SIGABRT. Ray reports workers that ended suddenly.
-- A worker raises `torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process
-  exited or there was a network error`. vLLM also prints `RuntimeError: NCCL error: …`.
+  WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then
+  `… we are taking the entire process down.` and SIGABRT. Ray reports workers that ended suddenly.
+- A worker raises `torch.distributed.DistBackendError: NCCL error in: … unhandled system error`, `remote process exited
+  or there was a network error`. vLLM also prints `RuntimeError: NCCL error: …`.
 - A compiled graph, which uses NCCL through cupy, raises `NcclError`.
 - Two ranks on one GPU end with `ncclInvalidUsage` and `Duplicate GPU detected : rank 1 and rank 0 both on CUDA device
   4000`.
-- On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function error: hcclCommInitRootInfoConfig(…), error code
-  is 7`.
+- On Ascend NPUs the library is HCCL: `RuntimeError: … HCCL function error: hcclCommInitRootInfoConfig(…), error code is
+  7`.
 
 ## Why
 All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
 another branch never joins. After ten minutes the *other* ranks report the timeout. So inspect the rank that does not
-report, or whose `SeqNum` is lower, not the ranks that report. NCCL errors at the start are usually network problems:
-the wrong interface, a firewall, too little `/dev/shm`.
+report, or whose `SeqNum` is lower, not the ranks that report. NCCL errors at the start usually come from the network
+(the wrong interface, a firewall) or from too little `/dev/shm`.
 
 Two ranks share a GPU if there are more ranks than GPUs, if a rank does not select its device (`torch.cuda.set_device`),
 or if Ray does not set `CUDA_VISIBLE_DEVICES` (`RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES`). NCCL identifies a GPU by
@@ -26,7 +26,7 @@ host name, boot id and PCI bus id together. It therefore mistakes the GPUs of cl
 ## Confirm
 - Find the rank that did not report. Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
 - With `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` and `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, torch writes what each rank did last.
-- With `NCCL_DEBUG=INFO`, NCCL prints which interface and which call failed.
+- With `NCCL_DEBUG=INFO`, NCCL prints which interface it uses and which call failed.
 
 ## Fix
 Fix the rank that did not join. If the work before a collective operation legitimately takes longer, raise the timeout:
@@ -36,8 +36,8 @@ Fix the rank that did not join. If the work before a collective operation legiti
 ## Not this when
 - a rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): the
   report then lists that cause as the root.
-- the capture contains logs of the GCS or a raylet, and they do not record that a worker ended: the worker then
-  survived the error, and raydoctor does not report it.
+- no worker ended, by the logs of the GCS and the raylets: the program survived the error, and raydoctor reports
+  nothing.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@
 
 ## Why
 The provider created the machine, but Ray did not run on it in time. On Kubernetes, the pod waits for a machine or a
-large image, its init container waits for the head, or `ray start` fails in it. On virtual machines, SSH does not answer,
-or a setup command fails.
+large image, its init container waits for the head, or `ray start` fails in it. On virtual machines, SSH does not
+answer, or a setup command fails.
 
 ## Confirm
-- `kubectl describe pod POD` of such a pod shows what it waits for, `kubectl logs POD --all-containers` what Ray printed.
+- `kubectl describe pod POD` of such a pod shows what it waits for, `kubectl logs POD --all-containers` what Ray
+  printed.
 - On virtual machines, `monitor.out` on the head shows the output of each setup command.
 
 ## Fix

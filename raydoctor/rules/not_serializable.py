@@ -1,11 +1,11 @@
 """An object had to be sent to another process, but cannot be pickled.
 
 ## What you see
-`TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
-`… the put value …`, with a block `Checking Serializability of …` that contains `FailTuple(…)`. For a task's result
-the error is a `RayTaskError(TypeError)` that ends in `cannot pickle '…' object`. Up to Ray 2.49 an exception that
-cannot be rebuilt appears as `RaySystemError: System error: Failed to unpickle serialized exception`. A
-`PicklingError: Can't pickle <…>: it's not the same object as …` reaches the program unchanged.
+`TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or `…
+the put value …`, with a block `Checking Serializability of …` that contains `FailTuple(…)`. For a task's result the
+error is a `RayTaskError(TypeError)` that ends in `cannot pickle '…' object`. Up to Ray 2.49 an exception that cannot be
+rebuilt appears as `RaySystemError: System error: Failed to unpickle serialized exception`. A `PicklingError: Can't
+pickle <…>: it's not the same object as …` reaches the program unchanged.
 
 ## Why
 Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks, sockets,

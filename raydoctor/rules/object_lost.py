@@ -6,9 +6,9 @@
 ## Why
 Objects are stored in the memory of nodes. When a node dies, objects whose only copy was on that node are lost. Ray
 reruns the task that created such an object, unless the object came from `ray.put` or from an actor's method, or the
-task has `max_retries=0`. The error does not say which of these it was (measured with Ray 2.9.3 to 2.50; later
-versions print the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result.
-`Attempting to recover … lost objects` alone records the attempt, not a failure.
+task has `max_retries=0`. The error does not say which of these it was (measured with Ray 2.9.3 to 2.50; later versions
+print the reason). The object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to
+recover … lost objects` alone records the attempt, not a failure.
 
 ## Confirm
 - `ray list nodes --filter state=DEAD` lists the node that held the object.
@@ -19,8 +19,8 @@ versions print the reason). The object's id distinguishes a `ray.put`, an actor'
 
 ## Fix
 Let Ray recreate the object, if its task or method may run twice: set `max_retries` for a task, `max_restarts` and
-`max_task_retries` for an actor, and return values instead of `ray.put` references. Or keep data that must not be lost outside the object store. In any case,
-fix the cause of the node's death.
+`max_task_retries` for an actor, and return values instead of `ray.put` references. Or keep data that must not be lost
+outside the object store. In any case, fix the cause of the node's death.
 
 ## Not this when
 - Ray prints why it cannot recreate the object (`object-unreconstructable`).
@@ -112,8 +112,8 @@ def object_lost(case: Case) -> Iterator[Finding]:
 
 _WHY = {
     "PUT": "no task can recreate a ray.put value",
-    "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
-    "TASK": "Ray may not run the task again (max_retries is 0 or used up)",
+    "ACTOR": "Ray is not allowed to run the actor's method again (max_task_retries is 0 or used up)",
+    "TASK": "Ray is not allowed to run the task again (max_retries is 0 or used up)",
     "UNKNOWN": "Ray gives no reason",
     "EVICTED": "it was evicted or deleted, or its id came from another program",
 }
@@ -137,7 +137,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
-        says=("1 object", "may not run the task again", "@ray.remote(max_retries=10)"),
+        says=("1 object", "not allowed to run the task again", "@ray.remote(max_retries=10)"),
     ),
     Example(
         "the object's id shows that it came from ray.put",

@@ -24,8 +24,8 @@ cluster`, or `ActorHandle objects are not valid across Ray sessions`.
   The id ends in `01e1f505`, `02e1f505`, … for a `ray.put`, and in `01000000`, `02000000`, … for a result.
 - Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds
   references.
-- Set `RAY_record_ref_creation_sites=1` for `ray start` and for the driver, and run the program again: errors then contain
-  the line that created the reference.
+- Set `RAY_record_ref_creation_sites=1` for `ray start` and for the driver, and run the program again: errors then
+  contain the line that created the reference.
 
 ## Fix
 Pass references through Ray: as arguments, as results, or in an actor that keeps them. Between sessions or drivers, pass

@@ -1,9 +1,9 @@
 """The object store is full and cannot make room for another object.
 
 ## What you see
-`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, without a
-record in `raylet.out` that a file system is `over 95% full`; or tasks that never start, while `ray memory` shows a
-store full of objects received from other nodes.
+`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, without a record
+in `raylet.out` that a file system is `over 95% full`; or tasks that never start, while `ray memory` shows a store full
+of objects received from other nodes.
 
 ## Why
 A full object store first spills objects to disk, then creates new ones as files on disk (fallback allocation). A put
@@ -16,8 +16,8 @@ issue 62093).
 - `ray memory --stats-only` shows how full the store is, and how much is spilled.
 - `ray memory --group-by STACK_TRACE` shows which lines of your program keep references, if
   `RAY_record_ref_creation_sites=1` was set for `ray start` and for the driver.
-- `Plasma store debug dump` in `raylet.out` shows what fills the store. Many `bytes spillable`: spilling is off, slow
-  or failing. Many `bytes in use`: processes hold the objects. Many `bytes received`: copies from other nodes.
+- `Plasma store debug dump` in `raylet.out` shows what fills the store. Many `bytes spillable`: spilling is off, slow or
+  failing. Many `bytes in use`: processes hold the objects. Many `bytes received`: copies from other nodes.
 - `df -h /dev/shm /tmp/ray`, or of the directory of `--temp-dir`, shows whether the disk has room.
 
 ## Fix

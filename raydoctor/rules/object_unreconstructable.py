@@ -101,7 +101,7 @@ def object_unreconstructable(case: Case) -> Iterator[Finding]:
 _WHY = {
     "PUT": "no task can recreate a ray.put value",
     "RETRIES_DISABLED": "the task has max_retries=0",
-    "ACTOR": "Ray may not run the actor's method again (max_task_retries=0)",
+    "ACTOR": "Ray is not allowed to run the actor's method again (max_task_retries=0)",
     "MAX_ATTEMPTS_EXCEEDED": "the task has used up its retries",
     "LINEAGE_EVICTED": "the owner had discarded the task's lineage (limit: RAY_max_lineage_bytes)",
     "BORROWED": "the process that needed it only borrows the reference, and only the owner can recreate the object",
@@ -193,7 +193,7 @@ _RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the node died, and Ray may not run the task again",
+        "the node died, and Ray is not allowed to run the task again",
         {
             **QUIET_LOGS,
             "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",

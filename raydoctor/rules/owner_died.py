@@ -22,8 +22,7 @@ owner crashed, fix that crash first.
 
 ## Not this when
 - all copies were lost with a node while the owner still runs (`object-lost`).
-- a raylet shut down gracefully: Ray 2.3 to 2.57 then raises `OwnerDiedError` although the owner runs (ray issue
-  64899).
+- a raylet shut down gracefully: Ray 2.3 to 2.57 then raises `OwnerDiedError` although the owner runs (ray issue 64899).
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@
 - Workers appear in `ray status` for some seconds, or never.
 
 ## Why
-Kubernetes only records that the first process of the container ended, and waits longer before each new attempt. The exit
-code is that of `ray start`, or of the command in the pod's template:
+Kubernetes only records that the first process of the container ended, and waits longer before each new attempt. The
+exit code is that of `ray start`, or of the command in the pod's template:
 - 0: the command ended by itself. In a pod without KubeRay, `ray start` lacks `--block`.
-- 1: `ray start` or the program failed: no connection to the head, another version of Ray, a Python exception, or a daemon
-  of the node that ended.
+- 1: `ray start` or the program failed: no connection to the head, another version of Ray, a Python exception, or a
+  daemon of the node that ended.
 - 2: a wrong option. 126, 127: the command cannot be run, or is not in the image. 128 + N: signal N ended it.
 
 `CreateContainerConfigError` means that a Secret or ConfigMap is missing. `StartError` and `RunContainerError` mean that
@@ -28,7 +28,8 @@ object.
 ## Not this when
 - the container exceeded its memory limit (`pod-oom-killed`), its probe failed (`pod-unhealthy`), or its image cannot be
   pulled (`image-pull-failed`).
-- the pod was evicted or preempted (`pod-evicted`, `pod-preempted`), or the head ended and runs again (`head-restarted`).
+- the pod was evicted or preempted (`pod-evicted`, `pod-preempted`), or the head ended and runs again
+  (`head-restarted`).
 - a container that is meant to end has completed (the submitter of a RayJob), or a container ran for a long time before
   it was restarted.
 """

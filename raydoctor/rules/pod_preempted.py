@@ -3,8 +3,8 @@
 ## What you see
 - The pod is gone, or `kubectl describe pod` shows `DisruptionTarget`, `Preempted`, `NodeShutdown`, `Terminated` or
   `NodeLost`.
-- Events of the pod are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler),
-  `Evicted pod: …` (Karpenter), `Evict` (Volcano) or those of the descheduler.
+- Events of the pod are `Preempted`, `TaintManagerEviction`, `NodeNotReady`, `ScaleDown` (Cluster Autoscaler), `Evicted
+  pod: …` (Karpenter), `Evict` (Volcano) or those of the descheduler.
 - Ray reports a SIGTERM, or a drained or dead node and the objects and actors lost with it.
 
 ## Why

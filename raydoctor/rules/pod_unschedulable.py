@@ -5,8 +5,8 @@
   Insufficient nvidia.com/gpu`.
 - The operator's log, or an event of a Job, contains `pods "ray-head-x1" is forbidden: exceeded quota: team, requested:
   cpu=8, used: cpu=28, limited: cpu=32`.
-- The workload of Kueue has the condition `QuotaReserved` with the status `False`: `couldn't assign flavors to pod set …`,
-  or `LocalQueue team doesn't exist`.
+- The workload of Kueue has the condition `QuotaReserved` with the status `False`: `couldn't assign flavors to pod set
+  …`, or `LocalQueue team doesn't exist`.
 - Ray waits for the node: it prints `No available node types can fulfill resource request`, and tasks, actors and
   placement groups stay pending. Or the head never starts, and the RayJob stays in `Initializing`.
 - SkyPilot prints `Timed out while waiting for nodes to start. Cluster may be out of resources or may be too slow to

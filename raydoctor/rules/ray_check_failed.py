@@ -9,8 +9,8 @@
 ## Why
 Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:
 the raylet or the GCS had exited, or a file or the shared memory was full. The expression `objects_valid` means that a
-task raised a `BaseException` that is not an `Exception` (seen from Ray 2.9.3 to 2.47; later versions pass the
-exception on).
+task raised a `BaseException` that is not an `Exception` (seen from Ray 2.9.3 to 2.47; later versions pass the exception
+on).
 
 ## Confirm
 - Read the records just above the `Check failed:` line in that core log.

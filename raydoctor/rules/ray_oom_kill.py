@@ -8,9 +8,9 @@
 
 ## Why
 The memory in use on the node (in a container: in its cgroup) passed `RAY_memory_usage_threshold` (default 0.95). Ray
-then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table
-of top memory users in Ray's report shows which process held the memory. Up to Ray 2.55, Ray kills one worker at a
-time; later versions kill as many as it takes to get below the threshold.
+then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table of
+top memory users in Ray's report shows which process held the memory. Up to Ray 2.55, Ray kills one worker at a time;
+later versions kill as many as it takes to get below the threshold.
 
 ## Confirm
 - The report in that node's `raylet.out` shows the memory used, the limit, and the `Top 10 memory users`.
@@ -23,8 +23,8 @@ time; later versions kill as many as it takes to get below the threshold.
 - Give the node more memory. Do not raise the threshold instead: the kernel's OOM killer then acts before Ray does.
 
 ## Not this when
-- the kernel's OOM killer ended the process (`kernel-oom-kill`): Ray then wrote no report, and the kernel log names
-  the pid.
+- the kernel's OOM killer ended the process (`kernel-oom-kill`): Ray then wrote no report, and the kernel log names the
+  pid.
 - the words `OOM killer` appear only in the three guesses that Ray prints after a sudden death (`worker-vanished`).
 """
 

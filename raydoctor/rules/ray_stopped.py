@@ -15,9 +15,9 @@ root those of all users. All later errors are part of the shutdown.
 - The shell history, systemd's journal, `kubectl get events` or the scheduler's log shows what stopped Ray at that time.
 
 ## Fix
-Stop Ray only when its jobs are done (`ray job list`). On a shared machine, end only your own cluster. If it was
-started by `ray start --block`, press Ctrl-C there. Otherwise end the processes whose command lines contain the name
-of its session folder, the raylet first:
+Stop Ray only when its jobs are done (`ray job list`). On a shared machine, end only your own cluster. If it was started
+by `ray start --block`, press Ctrl-C there. Otherwise end the processes whose command lines contain the name of its
+session folder, the raylet first:
 
     ls -dt /tmp/ray/session_2*                # the newest one first; below, SESSION is the name of your folder
     pgrep -af SESSION                         # what would end: check that all of it is yours
@@ -250,8 +250,8 @@ def _finding(
         remedies=(
             _sender(what == "SIGTERM"),
             Remedy(
-                "If it was ray stop: run it only while no job is running, because it ends all clusters of its user on the machine, "
-                "and as root those of all users",
+                "If it was ray stop: run it only while no job is running, because it ends all clusters of its user on the machine. "
+                "Run as root, it ends those of every user",
                 ("ray job list   # or: ray list jobs --filter status=RUNNING",),
             ),
         ),

@@ -399,7 +399,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
 def _how(raylet: DeadRaylet) -> str:
     if raylet.said:
         return _reason(raylet.said[0])
-    return "ended suddenly: its log stops without a reason, as after SIGKILL"
+    return "ended suddenly, probably by SIGKILL: its log stops without a reason"
 
 
 def _reason(event: Event) -> str:

@@ -4,7 +4,8 @@
 - `gcs_server.out` repeats `Failed to connect to Redis due to: RedisError: Could not establish connection to Redis
   10.0.0.9:6379`. `ray start --head` prints it below `Failed to start GCS. Last 10 lines of error files:`.
 - Then `120 attempts to connect have all failed. Please check whether the redis storage is alive or not`.
-- `Check failed: AuthenticateRedis(…)` or `Got an error in redis reply: NOPERM …`: Redis answers, and refuses the client.
+- `Check failed: AuthenticateRedis(…)` or `Got an error in redis reply: NOPERM …`: Redis answers, and refuses the
+  client.
 - `Redis request [HSET …] failed due to error …. 3 retries left`, then `Failed to run redis cmds: [HSET …] for 5 times`.
 - Raylets and drivers report `Failed to connect to GCS`.
 

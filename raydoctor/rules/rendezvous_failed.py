@@ -6,8 +6,8 @@ While vLLM, verl or Ray Train starts its ranks, one of them raises `RuntimeError
 after 60s while trying to connect to (10.0.0.2, 29502)`. Rank 0 may report `Timed out after 601 seconds waiting for
 clients. 1/2 clients joined`. Later, while the ranks work, a rank reports `[…/gloo/transport/tcp/pair.cc:534] Connection
 closed by peer [10.0.0.3]:41677`, or `[…/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv
-operation to complete`. vLLM compares addresses first, and reports `Every node should have a unique IP
-address. Got 2 nodes with node ids … and 1 unique IP addresses`.
+operation to complete`. vLLM compares addresses first, and reports `Every node should have a unique IP address. Got 2
+nodes with node ids … and 1 unique IP addresses`.
 
 ## Why
 Ray connects nodes by their node addresses. torch's Gloo and its rendezvous (c10d) choose the interface themselves: the

@@ -10,9 +10,9 @@
 
 ## Why
 With resource isolation (options since Ray 2.45, in effect since Ray 2.50) the raylet creates cgroup v2 groups for its
-own processes and for workers. This needs three things: cgroup v2 without cgroup v1 beside it, the controllers `cpu`
-and `memory` in the raylet's parent group, and write permission there. In a container all three are missing by
-default. Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
+own processes and for workers. This needs three things: cgroup v2 without cgroup v1 beside it, the controllers `cpu` and
+`memory` in the raylet's parent group, and write permission there. In a container all three are missing by default.
+Ray's message calls it a bug in Ray, but the cause is the machine's configuration.
 
 ## Confirm
 - Isolation needs cgroup v2 alone: `stat -fc %T /sys/fs/cgroup` must print `cgroup2fs`, and `grep cgroup /proc/mounts`

@@ -25,9 +25,9 @@
 - Health: while the replica does not answer, `ray stack` or `py-spy dump --pid PID` on its node shows the blocking call.
 
 ## Fix
-Fix the constructor. With `check_health`, move blocking calls off the event loop: `await asyncio.to_thread(f, x)`. A call
-that holds the GIL needs a process of its own: a Ray task, or a `ProcessPoolExecutor`. If a health check may legitimately
-take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
+Fix the constructor. With `check_health`, move blocking calls off the event loop: `await asyncio.to_thread(f, x)`. A
+call that holds the GIL needs a process of its own: a Ray task, or a `ProcessPoolExecutor`. If a health check may
+legitimately take longer, raise the limit: `@serve.deployment(health_check_timeout_s=120)`.
 
 ## Not this when
 - replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`).

@@ -17,8 +17,8 @@ status` shows `DEPLOYING`.
 - If a constructor does not end, `raydoctor stack --all-nodes` shows where the replica waits, with its pid.
 
 ## Fix
-Request fewer resources (`ray_actor_options={"num_cpus": 1}`), or add nodes. Download large models beforehand to a disk that all nodes
-can read.
+Request fewer resources (`ray_actor_options={"num_cpus": 1}`), or add nodes. Download large models beforehand to a disk
+that all nodes can read.
 
 ## Not this when
 - the constructor raised an exception (`serve-replica-failed`).

@@ -2,15 +2,15 @@
 
 ## What you see
 Ray runs as if the setting were not there, and prints nothing about it. The memory monitor still kills at 95 %, the disk
-still counts as full at 95 %, and the GCS still declares nodes dead after five failed health checks. No process reports a
-setting that it does not read.
+still counts as full at 95 %, and the GCS still declares nodes dead after five failed health checks. No process reports
+a setting that it does not read.
 
 ## Why
 Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The
 raylet runs the memory monitor, spilling, the object store's disk check and the worker pool. The GCS runs health checks
 and keeps the list of tasks. A driver that joins a running cluster runs none of these. So neither `export
 RAY_memory_usage_threshold=0.8; python train.py` nor a `runtime_env` with the setting has an effect. Only a driver that
-starts its own Ray passes its environment on to it.
+starts its own cluster passes its environment on to it.
 
 ## Confirm
 - `tr '\\0' '\\n' < /proc/$(pgrep -o raylet)/environ | grep ^RAY_` prints the raylet's settings. Do the same for
@@ -58,11 +58,11 @@ class _Setting(NamedTuple):
 
 _SETTINGS = {
     "memory_usage_threshold": _Setting(
-        "raylet", "0.95", "the usage at which the memory monitor kills"
+        "raylet", "0.95", "the memory usage from which on the memory monitor kills workers"
     ),
     "memory_monitor_refresh_ms": _Setting("raylet", "250", "how often the memory monitor checks"),
     "min_memory_free_bytes": _Setting(
-        "raylet", "-1", "the usage at which the memory monitor kills"
+        "raylet", "-1", "the free memory below which the memory monitor kills workers"
     ),
     "local_fs_capacity_threshold": _Setting(
         "raylet", "0.95", "the usage at which a disk counts as full"
@@ -227,11 +227,11 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
         steps = (
             RAY_STOP,
             paste.shell(
-                "{settings} ray start --head   # plus your other options. KubeRay: env of the Ray containers",
+                "{settings} ray start --head   # either this, plus your other options. KubeRay: env of the Ray containers",
                 settings=assigned,
             ),
             paste.shell(
-                "{start}   # plus your other options. Or once on the head, for all nodes",
+                "{start}   # or this on the head only, for all nodes, plus your other options",
                 start=at_head,
             ),
         )

@@ -12,8 +12,9 @@ node, all jobs share the object store and the disk, and a job's actors keep thei
 - `ray list jobs` and `ray list actors --filter state=ALIVE` show the job of each actor.
 
 ## Fix
-Use one cluster per job if jobs must not affect each other (KubeRay's RayJob creates one and removes it). Otherwise
-choose the requests of all jobs (`num_cpus`, `memory`) so that together they fit into the cluster.
+Use one cluster per job if jobs must not affect each other (a RayJob of KubeRay creates one, and deletes it if
+`shutdownAfterJobFinishes` is true). Otherwise choose the requests of all jobs (`num_cpus`, `memory`) so that together
+they fit into the cluster.
 
 ## Not this when
 - the jobs ran one after the other.
@@ -121,7 +122,7 @@ def _finding(case: Case, together: list[Job], last: float, now: dict[str, Event]
             Remedy(
                 "Run each job on its own cluster if jobs must not affect each other",
                 (
-                    "kubectl apply -f rayjob.yaml   # KubeRay: a RayJob starts a cluster and removes it",
+                    "kubectl apply -f rayjob.yaml   # KubeRay: a RayJob starts its own cluster, and with shutdownAfterJobFinishes: true deletes it when the job ends",
                 ),
                 doc=_DOC,
             ),

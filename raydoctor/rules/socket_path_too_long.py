@@ -15,8 +15,8 @@ directory explicitly.
 - `echo "$RAY_TMPDIR" "$TMPDIR"`, in the environment that starts Ray, shows which variable sets the directory.
 
 ## Fix
-Use a short temporary directory, or a short symbolic link to the long one. On a machine that several jobs share, give each
-its own (`/tmp/r$SLURM_JOB_ID`). Objects can still spill to the long path (Ray 2.45 and later).
+Use a short temporary directory, or a short symbolic link to the long one. On a machine that several jobs share, give
+each its own (`/tmp/r$SLURM_JOB_ID`). Objects can still spill to the long path (Ray 2.45 and later).
 
     ray start --head --temp-dir=/tmp/ray --object-spilling-directory=/LONG/PATH
     ray.init(_temp_dir="/tmp/ray", object_spilling_directory="/LONG/PATH")   # if the program starts Ray

@@ -1,20 +1,20 @@
 """The system refused to create another thread because a limit on processes and threads was reached.
 
 ## What you see
-- Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
-  is dead`).
+- Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The
+  process is dead`).
 - `raylet.err` or a worker's own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
-  called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7
-  of 64` or `can't start new thread`. Running workers abort with the same messages.
+  called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for
+  thread 7 of 64` or `can't start new thread`. Running workers abort with the same messages.
 - A program ends with `RuntimeError: can't start new thread`, or with `BlockingIOError: [Errno 11] Resource temporarily
   unavailable` where it starts a process, or with `WouldBlock` and `ThreadPoolBuildError` from a Rust library.
 - A shell prints `fork: retry: Resource temporarily unavailable` or `fork: retry: No child processes`.
 
 ## Why
-Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits
-the threads of a container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An
-idle worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130
-(Ray 2.9) to 350 (Ray 2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
+Linux counts threads as processes. `ulimit -u` limits the threads of a user on the whole machine. `pids.max` limits the
+threads of a container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle
+worker has about 22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130 (Ray 2.9)
+to 350 (Ray 2.60). OpenBLAS or OpenMP in each worker may add one thread for every core of the machine.
 
 ## Confirm
 Compare the number of threads with the limits, on that node:

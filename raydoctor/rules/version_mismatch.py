@@ -1,8 +1,8 @@
 """A driver could not join the cluster because its Ray or Python version differs from the cluster's.
 
 ## What you see
-`ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on …
-was started with: …`. `ray drain-node`, `ray status` and the job client compare only the Ray versions: `Ray version
+`ray.init` raises `RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was
+started with: …`. `ray drain-node`, `ray status` and the job client compare only the Ray versions: `Ray version
 mismatch: cluster has Ray version 2.40.0 but local Ray version is 2.60.0`. If the versions are far apart, the driver
 fails before it can compare them. Against a newer cluster, a driver older than Ray 2.55 then fails with
 `ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?`. Against an older cluster, a driver

@@ -2,14 +2,14 @@
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 3.` A text in place of the number is the
-argument of `sys.exit("…")`; `None` is `sys.exit()` without an argument. A traceback after the code means that Ray itself
-failed while it ran the task.
+argument of `sys.exit("…")`; `None` is `sys.exit()` without an argument. A traceback after the code means that Ray
+itself failed while it ran the task.
 
 ## Why
 Code written for the command line calls `sys.exit` where it should raise an exception: an argument parser, a `main()`, a
 training script. Ray treats SystemExit as a request to end the worker process, so the task fails as if the worker had
-crashed. In a task even `sys.exit(0)` counts as a failure. In an actor it is an intended exit, but later calls fail.
-In Kubernetes Ray appends `The worker may have exceeded K8s pod memory limits.` to every exit code. That is a guess, not
+crashed. In a task even `sys.exit(0)` counts as a failure. In an actor it is an intended exit, but later calls fail. In
+Kubernetes Ray appends `The worker may have exceeded K8s pod memory limits.` to every exit code. That is a guess, not
 evidence.
 
 ## Confirm

@@ -3,9 +3,9 @@
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
 unrecoverable failure`. The worker's `.err` file contains `*** SIGSEGV received at time=…` and `Fatal Python error:
-Segmentation fault` with a stack. If the driver crashes, its job ends with it. If a paste shows only a part of a
-report, raydoctor reads its frames (`_raylet.so(+0x…)`, `    @  0x…`), Paddle's `C++ Traceback`, and words that a library
-prints before it aborts (`Assertion … failed.`, `double free or corruption`, `OMP: Error #15`).
+Segmentation fault` with a stack. If the driver crashes, its job ends with it. If a paste shows only a part of a report,
+raydoctor reads its frames (`_raylet.so(+0x…)`, `    @  0x…`), Paddle's `C++ Traceback`, and words that a library prints
+before it aborts (`Assertion … failed.`, `double free or corruption`, `OMP: Error #15`).
 
 ## Why
 A Python exception does not end a process like this: a C, C++, Rust or CUDA library does.

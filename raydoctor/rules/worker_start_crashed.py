@@ -2,9 +2,9 @@
 
 ## What you see
 `Some workers of the worker process(450) have not registered within the timeout. The process is dead, probably it
-crashed during start.`, again and again. Since Ray 2.55 the task finally fails with `RaySystemError: … Failed to
-startup worker after retrying 5 times`, and an actor with `Could not create the actor because worker startup
-repeatedly failed`. Before Ray 2.55 nothing fails: tasks wait forever.
+crashed during start.`, again and again. Since Ray 2.55 the task finally fails with `RaySystemError: … Failed to startup
+worker after retrying 5 times`, and an actor with `Could not create the actor because worker startup repeatedly failed`.
+Before Ray 2.55 nothing fails: tasks wait forever.
 
 ## Why
 A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment

@@ -1,4 +1,4 @@
-"""The driver joined or started a different Ray cluster than intended, or the next driver will.
+"""The driver joined or started a different Ray cluster than intended, or the next driver on this machine will.
 
 ## What you see
 - The program runs, but no task of it appears in the dashboard. The job's log contains `Started a local Ray instance.`
@@ -6,31 +6,31 @@
   `Found multiple active Ray instances`.
 
 ## Why
-`ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on
-this machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. The job does not use this address if it calls
-`ray.init(address="local")`, if its entrypoint starts the program with a new environment (`env -i`,
+`ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the cluster that was started
+last on this machine, a new local cluster. A submitted job gets `RAY_ADDRESS`. The job does not use this address if it
+calls `ray.init(address="local")`, if its entrypoint starts the program with a new environment (`env -i`,
 `subprocess.run(env={…})`), or if a container or nested shell does not pass the variable on. The program then runs on
 the resources of one machine, and its logs are in another session.
 
-`/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a
-cluster dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another
-Ray runs on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
+`/tmp/ray/ray_current_cluster` contains the address of the cluster that was started last. Nothing removes that file when
+a cluster dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another
+cluster runs on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
 
 ## Confirm
 - Compare the driver's `Connecting to …` or `Started a local …` line with `cat /tmp/ray/ray_current_cluster` on the
   intended head.
-- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` on the driver's machine with the address of the Ray that
-  runs there: `ps -C raylet -o args= | grep -o 'gcs-address=[^ ]*'`.
+- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` on the driver's machine with the address of the cluster
+  that runs there: `ps -C raylet -o args= | grep -o 'gcs-address=[^ ]*'`.
 - `pgrep -a gcs_server` on the driver's machine prints more than one line: several heads run there.
 - `ray list jobs` on the intended cluster does not show the job.
 
 ## Fix
-Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. If no Ray runs
-at the address in `/tmp/ray/ray_current_cluster`, remove that file.
+Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. If no cluster
+runs at the address in `/tmp/ray/ray_current_cluster`, remove that file.
 
 ## Not this when
 - the address is another name or interface of the same head.
-- the program starts a local Ray on purpose (a test).
+- the program starts a local cluster on purpose (a test).
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ def _of_jobs(local: list[Event]) -> Finding:
     ]
     one = len(local) == 1
     return Finding(
-        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(map(repr, ids))} started {'its' if one else 'their'} own local Ray "
-        "instead of joining the cluster",
-        tuple(Link(e, "the job's program started a local Ray") for e in local[:3]),
+        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(map(repr, ids))} started {'its' if one else 'their'} own local cluster "
+        "instead of joining the one of this capture",
+        tuple(Link(e, "the job's program started a local cluster") for e in local[:3]),
         explains=tuple(Entity("choice-of-cluster", i) for i in ids),
         count=len(local),
         remedies=(
@@ -304,7 +304,7 @@ def _addresses(
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a submitted job starts its own Ray",
+        "a submitted job starts its own cluster, while the intended head, 10.0.0.2, is up",
         {
             "logs/job-driver-raysubmit_grZVwcH86PK5tgyy.log": f"{_ENTRYPOINT}{_STAMP}{STARTED_LOCAL.sample}\ntokens 6000\n",
             "logs/gcs_server.out": _GCS,

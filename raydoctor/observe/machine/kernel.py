@@ -54,18 +54,19 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
     if not sys.platform.startswith("linux"):
         yield Gap(WHAT, "read on Linux only", optional=True, about="kernel")
         return
-    refused = []
+    refused = {}
     for name, ask in _ways():
         try:
             lines = ask(since)
         except OSError as error:
-            refused.append(f"{name}: {error.strerror or error}")
+            refused[name] = error.strerror or error
             continue
         yield text("dmesg.txt", _last(lines))
         return
-    yield Gap(
-        WHAT, f"could not be read ({'; '.join(refused)})", _HINT, optional=True, about="kernel"
-    )
+    first, reason = next(iter(refused.items()))
+    others = ", ".join(name for name in refused if name != first)
+    why = f"could not be read from {first} ({reason}), and not from {others} either"
+    yield Gap(WHAT, why, _HINT, optional=True, about="kernel")
 
 
 def _ways() -> list[tuple[str, Callable[[float | None], list[str]]]]:

@@ -17,7 +17,7 @@ from raydoctor.model.values import Event, Link, Remedy
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
 GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"
 
-RAY_STOP = "ray stop   # ends all clusters of this user on the machine, as root those of all users"
+RAY_STOP = "ray stop   # stops every Ray process of this user on this machine. Run as root, it stops those of every user"
 """It signals each process whose name or command line is Ray's (`scripts/scripts.py`, 2.9 to 2.60)."""
 
 

@@ -457,7 +457,8 @@ def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
 END_ACTORS = (
     "ray list actors --filter state=ALIVE --detail   # their names, namespaces and jobs",
     'ray.kill(ray.get_actor("NAME", namespace="NAMESPACE"))   # a named actor, from any driver',
-    "ray job stop SUBMISSION_ID   # an actor without a name ends with its job. ray list jobs shows SUBMISSION_ID",
+    "ray job stop SUBMISSION_ID   # an actor without a name ends with its job. ray list jobs shows the ids of submitted jobs",
+    "kill PID   # the driver of a job that was not submitted, on its node: DRIVER_INFO in ray list jobs --detail",
 )
 """Only a handle can end an actor, and another job has handles of named actors only."""
 
