@@ -122,7 +122,7 @@ def _incident(view: _View, root: Diagnosis, number: str) -> Page:
 
 def _head(root: Diagnosis, number: str) -> Line:
     noticed = f"noticed {_text.moment(root.noticed_at, '%H:%M:%S')}" if root.noticed_at else ""
-    seen = "seen " if root.is_snapshot else ""
+    seen = "seen " if root.is_snapshot else "about " if noticed else ""
     times = ", ".join(filter(None, (f"{seen}{_text.moment(root.first_at)}", noticed)))
     marks = [mark for mark in (times, number and f"[{number}]") if mark]
     return line(
