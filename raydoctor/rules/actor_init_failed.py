@@ -478,23 +478,6 @@ def _logged_by_rllib(text: str) -> str:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a paste begins within the traceback of a constructor: its frames are those of a worker",
-        "    return method(__ray_actor, *args, **kwargs)\n"
-        '  File "/venv/lib/python3.10/site-packages/ray/util/tracing/tracing_helper.py", line 463, in _resume_span\n'
-        "    return method(self, *_args, **_kwargs)\n"
-        '  File "/app/device.py", line 38, in __init__\n    self.link = connect(rank)\n'
-        "RuntimeError: what:\n\t[context.cc:19] no connection to rank 1\n",
-        says=("__init__ raised RuntimeError: [context.cc:19] no connection to rank 1",),
-    ),
-    console(
-        "the constructor of a program's own class raises in a method of an actor",
-        '  File "/venv/lib/python3.10/site-packages/ray/util/tracing/tracing_helper.py", line 463, in _resume_span\n'
-        "    return method(self, *_args, **_kwargs)\n"
-        '  File "/app/device.py", line 58, in step\n    Link(rank)\n  File "/app/device.py", line 38, in __init__\n'
-        "    raise RuntimeError(7)\nRuntimeError: 7\n",
-        roots=("task-exception",),
-    ),
     Example(
         "a constructor raises in a nested call, and the driver sees the error inside a task's error",
         {
@@ -626,5 +609,22 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/app/m.py", line 9, in __init__\n    self.w = open(p).read()\n'
         "FileNotFoundError: [Errno 2] No such file or directory: '/models/w.bin'\n",
         says=("Actor Model (pid 8) could not be created", "m.py:9"),
+    ),
+    console(
+        "a paste begins within the traceback of a constructor: its frames are those of a worker",
+        "    return method(__ray_actor, *args, **kwargs)\n"
+        '  File "/venv/lib/python3.10/site-packages/ray/util/tracing/tracing_helper.py", line 463, in _resume_span\n'
+        "    return method(self, *_args, **_kwargs)\n"
+        '  File "/app/device.py", line 38, in __init__\n    self.link = connect(rank)\n'
+        "RuntimeError: what:\n\t[context.cc:19] no connection to rank 1\n",
+        says=("__init__ raised RuntimeError: [context.cc:19] no connection to rank 1",),
+    ),
+    console(
+        "the constructor of a program's own class raises in a method of an actor",
+        '  File "/venv/lib/python3.10/site-packages/ray/util/tracing/tracing_helper.py", line 463, in _resume_span\n'
+        "    return method(self, *_args, **_kwargs)\n"
+        '  File "/app/device.py", line 58, in step\n    Link(rank)\n  File "/app/device.py", line 38, in __init__\n'
+        "    raise RuntimeError(7)\nRuntimeError: 7\n",
+        roots=("task-exception",),
     ),
 )

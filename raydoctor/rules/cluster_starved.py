@@ -481,16 +481,6 @@ _ENDED = "".join(
 _LICENSE = waiting.CLAIMED.sample.replace("1.0}", "0.1, 'license': 1.0}")
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the warning of Ray 1.1 at the end of a driver's console",
-        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n",
-        says=("7 tasks wait for 1 CPU each",),
-        severity="warning",
-    ),
-    console(
-        "the same warning, and the tasks that then ran",
-        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n(train pid=7) epoch 1\n(train pid=7) epoch 2\nsaved the model\n",
-    ),
     Example(
         "two actors hold both CPUs",
         {
@@ -735,5 +725,15 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a console goes on after the autoscaler's warning",
         f"(scheduler +2m13s) {waiting.CLAIMED.sample}\nstep 2\n",
+    ),
+    console(
+        "the warning of Ray 1.1 at the end of a driver's console",
+        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n",
+        says=("7 tasks wait for 1 CPU each",),
+        severity="warning",
+    ),
+    console(
+        "the same warning, and the tasks that then ran",
+        f"2026-11-21 07:36:12,228\tWARNING worker.py:1093 -- {waiting.OLD_STARVED.sample}\n(train pid=7) epoch 1\n(train pid=7) epoch 2\nsaved the model\n",
     ),
 )

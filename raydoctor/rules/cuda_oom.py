@@ -383,23 +383,6 @@ _INIT = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a task prints the exception, which the console cuts off",
-        '(run pid=77) Traceback (most recent call last):\n(run pid=77)   File "/app/train.py", line 47, in run\n'
-        "(run pid=77)     batch = torch.empty(n, device='cuda')\n(run pid=77) torch.cuda.OutOfMemoryError: CUDA out of memory.\n",
-        says=("GPU memory ran out in run",),
-        severity="warning",
-    ),
-    console(
-        "an NPU of Ascend",
-        f"(RayWorkerWrapper pid=7, ip=10.0.0.2)         {CANN.sample}\n",
-        says=("GPU memory ran out in RayWorkerWrapper",),
-        severity="warning",
-    ),
-    console(
-        "a note about such errors, and a retry with smaller batches",
-        "RuntimeError: CUDA out of memory errors are retried\nhint: RuntimeError: CUDA out of memory means smaller batches\n",
-    ),
     *(
         console(
             f"other libraries report it: {signal.find}",
@@ -497,5 +480,22 @@ EXAMPLES: tuple[Example, ...] = (
         "which 5.75 GiB is free.\n",
         consequences=("actor-init-failed",),
         says=("GPU memory ran out in Trainer, which", "train.py:31"),
+    ),
+    console(
+        "a task prints the exception, which the console cuts off",
+        '(run pid=77) Traceback (most recent call last):\n(run pid=77)   File "/app/train.py", line 47, in run\n'
+        "(run pid=77)     batch = torch.empty(n, device='cuda')\n(run pid=77) torch.cuda.OutOfMemoryError: CUDA out of memory.\n",
+        says=("GPU memory ran out in run",),
+        severity="warning",
+    ),
+    console(
+        "an NPU of Ascend",
+        f"(RayWorkerWrapper pid=7, ip=10.0.0.2)         {CANN.sample}\n",
+        says=("GPU memory ran out in RayWorkerWrapper",),
+        severity="warning",
+    ),
+    console(
+        "a note about such errors, and a retry with smaller batches",
+        "RuntimeError: CUDA out of memory errors are retried\nhint: RuntimeError: CUDA out of memory means smaller batches\n",
     ),
 )

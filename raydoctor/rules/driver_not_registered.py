@@ -426,12 +426,6 @@ _FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, 
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "a paste breaks the message into lines",
-        f"core_worker.cc:408: Failed to register worker \\\n{_W} to Raylet. \\\n{UNREGISTERED_CUT.sample}\n",
-        says=("could not register",),
-        severity="critical",
-    ),
-    console(
         "the raylet that `ray.init()` started locally closes the connection",
         _STARTED + _FAILED,
         says=("30 s after Ray started", "closed the connection", "num_cpus"),
@@ -562,5 +556,11 @@ EXAMPLES: tuple[Example, ...] = (
         "a driver whose address no raylet has",
         f"{OTHER_ADDRESS.sample}\n",
         says=("is not a node of the cluster",),
+    ),
+    console(
+        "a paste breaks the message into lines",
+        f"core_worker.cc:408: Failed to register worker \\\n{_W} to Raylet. \\\n{UNREGISTERED_CUT.sample}\n",
+        says=("could not register",),
+        severity="critical",
     ),
 )

@@ -620,34 +620,6 @@ _UNANSWERED = "Update instance REQUESTED->QUEUED (id=7c1e, type=gpu-group, cloud
 _THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the status of Ray 1.2 lists nodes that failed",
-        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n"
-        f"Recent failures:\n{_UPDATE_FAILED[2].sample}\n",
-        says=("could not set up a node: gpu_node",),
-    ),
-    console(
-        "a node that the launcher still sets up",
-        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n",
-    ),
-    console(
-        "the monitor logs that it could not set up a node, and the status comes below",
-        f"{_UPDATE_FAILED[0].sample}\n2026-11-21 11:40:16,544 ERR updater.py:160 -- !!!\n"
-        "2026-11-21 11:40:16,544 ERR updater.py:170 -- SSH command failed.\n",
-        says=("could not set up a node: a command on it failed",),
-    ),
-    console(
-        "the updater of Ray 0.3 ends with a traceback that the console cuts off",
-        "ssh: connect to host 203.0.113.9 port 22: Operation timed out\n"
-        "NodeUpdater: Error updating Command '['ssh', 'ubuntu@203.0.113.9']' returned non-zero exit status 255.\n"
-        'Process NodeUpdaterProcess-1:\nTraceback (most recent call last):\n  File "/venv/lib/python3.6/multiprocessing/process.py", line 258, in _bootstrap\n'
-        '    self.run()\n  File "/venv/lib/python3.6/site-packages/ray/autoscaler/updater.py", line 68, in run\n    raise e\n',
-        says=("could not set up a node: ssh: connect to host 203.0.113.9 port 22",),
-    ),
-    console(
-        "the updater sets a node up",
-        "2026-11-21 11:40:16,543 INFO updater.py:158 -- New status: up-to-date\n",
-    ),
     Example(
         "the account has no quota left",
         {"logs/monitor.log": _THRICE, **QUIET_LOGS},
@@ -837,5 +809,33 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program quotes the launcher",
         f"note: {_GAVE_UP[0].sample.strip()}\n",
+    ),
+    console(
+        "the status of Ray 1.2 lists nodes that failed",
+        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n"
+        f"Recent failures:\n{_UPDATE_FAILED[2].sample}\n",
+        says=("could not set up a node: gpu_node",),
+    ),
+    console(
+        "a node that the launcher still sets up",
+        "Pending:\n 10.0.0.133: gpu_node, waiting-for-ssh, /tmp/ray/session_1/logs/i-0c0df8ead39c.out\n",
+    ),
+    console(
+        "the monitor logs that it could not set up a node, and the status comes below",
+        f"{_UPDATE_FAILED[0].sample}\n2026-11-21 11:40:16,544 ERR updater.py:160 -- !!!\n"
+        "2026-11-21 11:40:16,544 ERR updater.py:170 -- SSH command failed.\n",
+        says=("could not set up a node: a command on it failed",),
+    ),
+    console(
+        "the updater of Ray 0.3 ends with a traceback that the console cuts off",
+        "ssh: connect to host 203.0.113.9 port 22: Operation timed out\n"
+        "NodeUpdater: Error updating Command '['ssh', 'ubuntu@203.0.113.9']' returned non-zero exit status 255.\n"
+        'Process NodeUpdaterProcess-1:\nTraceback (most recent call last):\n  File "/venv/lib/python3.6/multiprocessing/process.py", line 258, in _bootstrap\n'
+        '    self.run()\n  File "/venv/lib/python3.6/site-packages/ray/autoscaler/updater.py", line 68, in run\n    raise e\n',
+        says=("could not set up a node: ssh: connect to host 203.0.113.9 port 22",),
+    ),
+    console(
+        "the updater sets a node up",
+        "2026-11-21 11:40:16,543 INFO updater.py:158 -- New status: up-to-date\n",
     ),
 )

@@ -282,11 +282,6 @@ _OUT_OF_DISK = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "plasma's own exception, up to Ray 0.7",
-        f"{OLD.sample}\n(pid=7) 2019-05-27 17:58:37,324\tINFO worker.py:392 -- object exists\n",
-        says=("The object store is full",),
-    ),
     Example(
         "spilling is off and the disk of the fallback allocation is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
@@ -339,5 +334,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
             "driver.log": f"(check pid=12) {_PUT}(check pid=12) ray.exceptions.ObjectStoreFullError: as expected\n",
         },
+    ),
+    console(
+        "plasma's own exception, up to Ray 0.7",
+        f"{OLD.sample}\n(pid=7) 2019-05-27 17:58:37,324\tINFO worker.py:392 -- object exists\n",
+        says=("The object store is full",),
     ),
 )

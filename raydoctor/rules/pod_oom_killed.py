@@ -222,15 +222,6 @@ _DIES = (
 _GCS = "train-head/logs/gcs_server.out"
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a query prints only the last state of a container",
-        'exitCode: 137\nfinishedAt: "2026-11-22T18:52:10Z"\nreason: OOMKilled\n',
-        says=("A container was killed for lack of memory",),
-    ),
-    console(
-        "a program writes about such ends",
-        "reason: OOMKilled is counted\nepoch 2\n",
-    ),
     Example(
         "a worker pod was killed and started again; nothing else is known",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-gpu-x1", last=_OOM, restarts=1))},
@@ -325,5 +316,14 @@ EXAMPLES: tuple[Example, ...] = (
             ).replace("ray-worker", "postgres"),
             **QUIET_LOGS,
         },
+    ),
+    console(
+        "a query prints only the last state of a container",
+        'exitCode: 137\nfinishedAt: "2026-11-22T18:52:10Z"\nreason: OOMKilled\n',
+        says=("A container was killed for lack of memory",),
+    ),
+    console(
+        "a program writes about such ends",
+        "reason: OOMKilled is counted\nepoch 2\n",
     ),
 )  # fmt: skip

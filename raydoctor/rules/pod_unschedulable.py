@@ -450,19 +450,6 @@ def _waiting(
 _GPU = "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available."  # fmt: skip
 
 EXAMPLES: tuple[Example, ...] = (
-    *(
-        console(
-            f"SkyPilot gives up on pods: {says}",
-            f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {signal.sample}\n",
-            says=("that SkyPilot requested", says),
-        )
-        for signal, says in zip(_SKYPILOT, ("too little nvidia.com/gpu", "too little GPU"), strict=True)
-    ),
-    console(
-        "SkyPilot finds another place for its pods",
-        f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {_SKYPILOT[0].sample}\n"
-        "(setup pid=7) installing\n(train, pid=8) epoch 1\n(train, pid=8) epoch 2\nepoch 3\n",
-    ),
     Example(
         "only the status of the pod was pasted, and its last line is cut off",
         {
@@ -588,5 +575,18 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program's own warnings in columns",
         "Warning  FailedScheduling  12 rows  default  0/1 nodes are available\nepoch 2\n",
+    ),
+    *(
+        console(
+            f"SkyPilot gives up on pods: {says}",
+            f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {signal.sample}\n",
+            says=("that SkyPilot requested", says),
+        )
+        for signal, says in zip(_SKYPILOT, ("too little nvidia.com/gpu", "too little GPU"), strict=True)
+    ),
+    console(
+        "SkyPilot finds another place for its pods",
+        f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {_SKYPILOT[0].sample}\n"
+        "(setup pid=7) installing\n(train, pid=8) epoch 1\n(train, pid=8) epoch 2\nepoch 3\n",
     ),
 )  # fmt: skip

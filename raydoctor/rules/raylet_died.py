@@ -495,22 +495,6 @@ _STACK = (
 _BINARY = "core/src/ray/raylet/raylet"
 
 EXAMPLES: tuple[Example, ...] = (
-    *(
-        console(
-            f"a process of an older Ray loses its raylet: {signal.sample}",
-            f"{head}{signal.sample}\n",
-            says=("The raylet of a node died",),
-        )
-        for signal, head in zip(
-            RAYLET_CLOSED,
-            (
-                '(pid=7) Traceback (most recent call last):\n(pid=7)   File "python/ray/_raylet.pyx", line 60, in ray._raylet.check_status\n(pid=7) ',
-                "(pid=20260) E0701 12:47:39.776859 20260 20405 core_worker.cc:693] ",
-                "F0207 11:16:26.652703 51019 direct_task_transport.cc:154] ",
-            ),
-            strict=True,
-        )
-    ),
     Example(
         "SIGKILL: its log ends without a reason, and its workers notice",
         {
@@ -808,5 +792,21 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program catches the error of a broken socket and continues",
         "ray.exceptions.RaySystemError: System error: Broken pipe\nconnecting again\nloss 0.1\n",
+    ),
+    *(
+        console(
+            f"a process of an older Ray loses its raylet: {signal.sample}",
+            f"{head}{signal.sample}\n",
+            says=("The raylet of a node died",),
+        )
+        for signal, head in zip(
+            RAYLET_CLOSED,
+            (
+                '(pid=7) Traceback (most recent call last):\n(pid=7)   File "python/ray/_raylet.pyx", line 60, in ray._raylet.check_status\n(pid=7) ',
+                "(pid=20260) E0701 12:47:39.776859 20260 20405 core_worker.cc:693] ",
+                "F0207 11:16:26.652703 51019 direct_task_transport.cc:154] ",
+            ),
+            strict=True,
+        )
     ),
 )

@@ -175,13 +175,6 @@ def _agent_log(*attempts: str) -> dict[str, str]:
 
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the proxy of Ray Client gets no answer from the agent",
-        "ConnectionAbortedError: Initialization failure from server:\nTraceback (most recent call last):\n"
-        '  File "/venv/lib/python3.8/site-packages/ray/util/client/server/proxier.py", line 281, in _create_runtime_env\n'
-        "    raise TimeoutError(\nTimeoutError: GetOrCreateRuntimeEnv request failed after 5 attempts. Last exception: HTTP Error 503: Service Unavailable\n",
-        says=("GetOrCreateRuntimeEnv request failed after 5 attempts", "503"),
-    ),
     Example(
         "the index lacks the package: three attempts fail, and a second task gets the cached error",
         {
@@ -310,5 +303,12 @@ EXAMPLES: tuple[Example, ...] = (
         f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
         "summary: RuntimeEnvSetupError: see chapter 4\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "the proxy of Ray Client gets no answer from the agent",
+        "ConnectionAbortedError: Initialization failure from server:\nTraceback (most recent call last):\n"
+        '  File "/venv/lib/python3.8/site-packages/ray/util/client/server/proxier.py", line 281, in _create_runtime_env\n'
+        "    raise TimeoutError(\nTimeoutError: GetOrCreateRuntimeEnv request failed after 5 attempts. Last exception: HTTP Error 503: Service Unavailable\n",
+        says=("GetOrCreateRuntimeEnv request failed after 5 attempts", "503"),
     ),
 )

@@ -1312,38 +1312,6 @@ _BY_REFERENCE = (
 EXAMPLES: tuple[Example, ...] = (
     *(
         console(
-            f"a call as {version} prints it",
-            f'ray.exceptions.RayTaskError{title} (pid=7, {place})\n  File "/app/etl.py", line 6, in step\n    raise ValueError(9)\nValueError: 9\n',
-            says=(says,),
-        )
-        for version, title, place, says in (
-            (
-                "Ray 0.7",
-                ": ray_Trainer:step()",
-                "host=ray-node",
-                "Trainer.step() raised ValueError: 9",
-            ),
-            (
-                "Ray 0.8",
-                "(ValueError): ray_Trainer:step()",
-                "ip=10.0.0.2",
-                "Trainer.step() raised ValueError: 9",
-            ),
-            ("an idle worker of Ray 0.7", ": ray_worker", "host=ray-node", "raised ValueError: 9"),
-        )
-    ),
-    console(
-        "a paste shows only Ray's warning about the class of the exception",
-        f"(Runner pid=7) {_NOT_SUBCLASSED.sample}\n",
-        says=("raised PriceError, whose message is not in this output",),
-        severity="warning",
-    ),
-    console(
-        "the caller catches the exception and continues",
-        f"{_NOT_SUBCLASSED.sample}\nskipped 1 row\nepoch 2\nepoch 3\n",
-    ),
-    *(
-        console(
             f"a driver's own log reports an attempt, {what}",
             f"[2026-11-21 07:34:12,340 W 38 59] task_manager.cc:1107: {text}\n",
             says=(says, "Ray runs the task again"),
@@ -1871,5 +1839,37 @@ EXAMPLES: tuple[Example, ...] = (
             "The training function of a trial of Ray Tune raised an exception that the console cut off",
         ),
         severity="warning",
+    ),
+    *(
+        console(
+            f"a call as {version} prints it",
+            f'ray.exceptions.RayTaskError{title} (pid=7, {place})\n  File "/app/etl.py", line 6, in step\n    raise ValueError(9)\nValueError: 9\n',
+            says=(says,),
+        )
+        for version, title, place, says in (
+            (
+                "Ray 0.7",
+                ": ray_Trainer:step()",
+                "host=ray-node",
+                "Trainer.step() raised ValueError: 9",
+            ),
+            (
+                "Ray 0.8",
+                "(ValueError): ray_Trainer:step()",
+                "ip=10.0.0.2",
+                "Trainer.step() raised ValueError: 9",
+            ),
+            ("an idle worker of Ray 0.7", ": ray_worker", "host=ray-node", "raised ValueError: 9"),
+        )
+    ),
+    console(
+        "a paste shows only Ray's warning about the class of the exception",
+        f"(Runner pid=7) {_NOT_SUBCLASSED.sample}\n",
+        says=("raised PriceError, whose message is not in this output",),
+        severity="warning",
+    ),
+    console(
+        "the caller catches the exception and continues",
+        f"{_NOT_SUBCLASSED.sample}\nskipped 1 row\nepoch 2\nepoch 3\n",
     ),
 )

@@ -417,15 +417,6 @@ _EXIT = (
 
 EXAMPLES: tuple[Example, ...] = (
     console(
-        "a step of an engine of version 0 does not end, and the console ends within its traceback",
-        f"ERROR 11-21 02:36:52 async_llm_engine.py:532] {ITERATION.sample}\n"
-        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Engine background task failed\n"
-        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Traceback (most recent call last):\n"
-        'ERROR 11-21 02:36:52 async_llm_engine.py:52]   File "/venv/vllm/engine/async_llm_engine.py", line 503, in engine_step\n'
-        "ERROR 11-21 02:36:52 async_llm_engine.py:52]     outputs = await self.engine.step_async()\n",
-        says=("a step did not end within its time limit",),
-    ),
-    console(
         "the engine waits until its call times out",
         _WAIT * 4 + _TIMEOUT + _END + _TASK,
         says=("sample_tokens", "4 min", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800"),
@@ -509,5 +500,14 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program quotes the watchdog and a time-out of the start, and continues",
         f"note: {WATCHDOG.sample}\nnote: {START_TIMED_OUT[0].sample}\nloss 0.1\n",
+    ),
+    console(
+        "a step of an engine of version 0 does not end, and the console ends within its traceback",
+        f"ERROR 11-21 02:36:52 async_llm_engine.py:532] {ITERATION.sample}\n"
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Engine background task failed\n"
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52] Traceback (most recent call last):\n"
+        'ERROR 11-21 02:36:52 async_llm_engine.py:52]   File "/venv/vllm/engine/async_llm_engine.py", line 503, in engine_step\n'
+        "ERROR 11-21 02:36:52 async_llm_engine.py:52]     outputs = await self.engine.step_async()\n",
+        says=("a step did not end within its time limit",),
     ),
 )

@@ -427,11 +427,6 @@ _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
 _PC_LINE = "PC: @     0x7f1a0eb14923  (unknown)  raise"
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "a paste shows only the first line of Python's report",
-        "(pid=7) Fatal Python error: Bus error\n(pid=7) \n",
-        says=("crashed: SIGBUS",),
-    ),
     Example(
         "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
@@ -718,5 +713,10 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program that logs such an assertion of a program that it started, and continues",
         "helper: solver.c:12: solve: Assertion `n > 0' failed.\nstarted the helper again\nloss 0.1\n",
+    ),
+    console(
+        "a paste shows only the first line of Python's report",
+        "(pid=7) Fatal Python error: Bus error\n(pid=7) \n",
+        says=("crashed: SIGBUS",),
     ),
 )

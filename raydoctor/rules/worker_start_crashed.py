@@ -229,30 +229,6 @@ _NO_HOME = (
 EXAMPLES: tuple[Example, ...] = (
     *(
         console(
-            f"the raylet prints a traceback of a worker that uv starts, {what}",
-            "(raylet) Creating virtual environment at: .venv\n(raylet) Traceback (most recent call last):\n"
-            '(raylet)   File "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_79/.venv/lib/python3.13/site-packages/tool.py", line 3, in <module>\n'
-            f"(raylet)     import core{rest}",
-            says=(says,),
-        )
-        for what, rest, says in (
-            (
-                "whole",
-                "\n(raylet) ModuleNotFoundError: No module named 'core'\n",
-                "No module named 'core'",
-            ),
-            ("cut off", "", "an exception that the console cut off"),
-        )
-    ),
-    console(
-        "the raylet prints a traceback of an agent",
-        "(raylet) Traceback (most recent call last):\n"
-        '(raylet)   File "/venv/lib/python3.13/site-packages/ray/dashboard/agent.py", line 3, in <module>\n'
-        "(raylet)     import core\n(raylet) ModuleNotFoundError: No module named 'core'\n(train pid=7) epoch 1\n(train pid=7) epoch 2\n",
-        roots=("agent-died",),
-    ),
-    *(
-        console(
             f"a module parses the worker's command line: {signal.find}",
             f"(pid=450) usage: default_worker.py [-h] [--lr LR]\n(pid=450) {signal.sample}\n",
             says=("parses Ray's own options", "parse_known_args"),
@@ -327,5 +303,29 @@ EXAMPLES: tuple[Example, ...] = (
         "Ctrl-C while workers start",
         '(raylet) Traceback (most recent call last):\n(raylet)   File "/venv/lib/python3.11/site-packages/ray/_private/workers/'
         'default_worker.py", line 8, in <module>\n(raylet)     import ray\n(raylet) KeyboardInterrupt\n',
+    ),
+    *(
+        console(
+            f"the raylet prints a traceback of a worker that uv starts, {what}",
+            "(raylet) Creating virtual environment at: .venv\n(raylet) Traceback (most recent call last):\n"
+            '(raylet)   File "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_79/.venv/lib/python3.13/site-packages/tool.py", line 3, in <module>\n'
+            f"(raylet)     import core{rest}",
+            says=(says,),
+        )
+        for what, rest, says in (
+            (
+                "whole",
+                "\n(raylet) ModuleNotFoundError: No module named 'core'\n",
+                "No module named 'core'",
+            ),
+            ("cut off", "", "an exception that the console cut off"),
+        )
+    ),
+    console(
+        "the raylet prints a traceback of an agent",
+        "(raylet) Traceback (most recent call last):\n"
+        '(raylet)   File "/venv/lib/python3.13/site-packages/ray/dashboard/agent.py", line 3, in <module>\n'
+        "(raylet)     import core\n(raylet) ModuleNotFoundError: No module named 'core'\n(train pid=7) epoch 1\n(train pid=7) epoch 2\n",
+        roots=("agent-died",),
     ),
 )

@@ -183,11 +183,6 @@ _LATE = "".join(
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the raylet of Ray 1.1 says nothing about the process",
-        f"[2026-11-21 07:48:29,824 I 285 285] worker_pool.cc:375: {UNREGISTERED_OLD.sample}\n",
-        says=("did not register with the raylet in time",),
-    ),
     Example(
         "none of six workers registers within the limit, here 6 s, and Ray gives up",
         {
@@ -228,5 +223,10 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the sentence",
         f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "the raylet of Ray 1.1 says nothing about the process",
+        f"[2026-11-21 07:48:29,824 I 285 285] worker_pool.cc:375: {UNREGISTERED_OLD.sample}\n",
+        says=("did not register with the raylet in time",),
     ),
 )

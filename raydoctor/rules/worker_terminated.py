@@ -262,23 +262,6 @@ _CLEANUP = (
 )
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "the driver of 2.44 names the signal, and how the worker exits",
-        f"(raylet) {WORKER_DIED.sample.partition(' Worker exit detail')[0]} Worker exit detail: Worker exits unexpectedly by a signal. "
-        "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.\n",
-        says=("got a SIGTERM from an unknown process",),
-    ),
-    console(
-        "a traceback passes through the handler of SIGTERM",
-        'Traceback (most recent call last):\n  File "/app/convert.py", line 246, in call\n    subprocess.check_call(command)\n'
-        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 776, in sigterm_handler\n    sys.exit(1)\nSystemExit: 1\n\n'
-        "During handling of the above exception, another exception occurred:\n\n"
-        'Traceback (most recent call last):\n  File "python/ray/_raylet.pyx", line 1418, in ray._raylet.execute_task\n'
-        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 569, in record_task_log_end\n'
-        "    self.core_worker.record_task_log_end(\nAttributeError: 'Worker' object has no attribute 'core_worker'\n",
-        says=("A worker got a SIGTERM from an unknown process while it executed a task",),
-        severity="warning",
-    ),
     Example(
         "a clean-up script sends SIGTERM before the raylet's own SIGTERM",
         {
@@ -321,5 +304,22 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _CLEANUP,
         },
         roots=("worker-vanished",),
+    ),
+    console(
+        "the driver of 2.44 names the signal, and how the worker exits",
+        f"(raylet) {WORKER_DIED.sample.partition(' Worker exit detail')[0]} Worker exit detail: Worker exits unexpectedly by a signal. "
+        "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.\n",
+        says=("got a SIGTERM from an unknown process",),
+    ),
+    console(
+        "a traceback passes through the handler of SIGTERM",
+        'Traceback (most recent call last):\n  File "/app/convert.py", line 246, in call\n    subprocess.check_call(command)\n'
+        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 776, in sigterm_handler\n    sys.exit(1)\nSystemExit: 1\n\n'
+        "During handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "python/ray/_raylet.pyx", line 1418, in ray._raylet.execute_task\n'
+        '  File "/venv/lib/python3.8/site-packages/ray/_private/worker.py", line 569, in record_task_log_end\n'
+        "    self.core_worker.record_task_log_end(\nAttributeError: 'Worker' object has no attribute 'core_worker'\n",
+        says=("A worker got a SIGTERM from an unknown process while it executed a task",),
+        severity="warning",
     ),
 )

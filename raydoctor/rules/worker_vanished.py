@@ -371,12 +371,6 @@ _SILENT = {
 }
 
 EXAMPLES: tuple[Example, ...] = (
-    console(
-        "Tune of Ray 0.6 logs that a trial's process died",
-        "RayGetError: Could not get objectid ObjectID(01000000f76b). It was created by remote function <unknown> which failed with:\n\n"
-        f"Remote function <unknown> failed with:\n\n{_DEATH_TEXT[2].sample}\n",
-        says=("A worker ended suddenly",),
-    ),
     Example(
         "a SIGKILL leaves only Ray's three guesses",
         {
@@ -531,5 +525,11 @@ EXAMPLES: tuple[Example, ...] = (
         "2020-11-21 15:35:00,032 WARNING worker.py:1072 -- A worker died or was killed while executing task ffffffffffffffff45b95b1c0100.\nsuccess!\n",
         roots=("worker-vanished", "unsupported-version"),
         severity="info",
+    ),
+    console(
+        "Tune of Ray 0.6 logs that a trial's process died",
+        "RayGetError: Could not get objectid ObjectID(01000000f76b). It was created by remote function <unknown> which failed with:\n\n"
+        f"Remote function <unknown> failed with:\n\n{_DEATH_TEXT[2].sample}\n",
+        says=("A worker ended suddenly",),
     ),
 )
