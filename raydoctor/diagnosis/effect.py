@@ -97,20 +97,21 @@ class Effects:
             own = [e for e in self.case.outputs.get(event.source.path, ()) if not e["who"]]
             went_on = any(event.line < e.line < end.line for e in own)
             return f"{_WENT_ON} and later {_got(end)}, which ended it" if went_on else ""
+        left = " and later ended by itself" if self._has_left() else ""
         if evidence.outlived(self.case, event):
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
-            if self._has_left():
-                return f"{_WENT_ON} and ended by itself; its output ends with {_last(end)}"
-            return f"{_WENT_ON}; its output ends with {_last(end)}, and no exit code is known"
+            code = "" if left else ", and no exit code is known"
+            return f"{_WENT_ON}{left}; its output ends with {_last(end)}{code}"
         caught = self._caught(event)
-        if caught and caught.place:
-            name, place = _name(event.text, caught), caught.place.place
-            printed = f"The program printed {name} at {place}"
-            if self._has_left():
-                return f"{printed} and later ended by itself; no exit code is known"
-            return f"{printed}; no log shows whether it ended because of this error"
-        return ""
+        if not caught or not caught.place:
+            return ""
+        known = (
+            "no exit code is known"
+            if left
+            else "no log shows whether it ended because of this error"
+        )
+        return f"The program printed {_name(event.text, caught)} at {caught.place.place}{left}; {known}"
 
     def _has_left(self) -> bool:
         """Whether the only driver took leave of its raylet, as a program does that nothing killed."""
