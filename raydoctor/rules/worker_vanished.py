@@ -216,7 +216,7 @@ def _is_of_end(case: Case, exits: Sequence[WorkerExit]) -> bool:
     )
 
 
-def _finding(case: Case, exits: Sequence[WorkerExit]) -> Finding:
+def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     links = [
         link
         for exit_ in exits[:3]
