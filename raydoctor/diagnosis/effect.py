@@ -97,7 +97,7 @@ class Effects:
             own = [e for e in self.case.outputs.get(event.source.path, ()) if not e["who"]]
             went_on = any(event.line < e.line < end.line for e in own)
             return f"{_WENT_ON} and later {_got(end)}, which ended it" if went_on else ""
-        left = " and later ended by itself" if self._has_left() else ""
+        left = " and later disconnected from Ray in order" if self._has_left() else ""
         if evidence.outlived(self.case, event):
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
