@@ -432,7 +432,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         says=(
             "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
-            "1 call waits in the queue of OrderBook (pid 400)",
+            "1 call waits in the queue of OrderBook (pid 801)",
         ),
     ),
     Example(

@@ -148,7 +148,9 @@ def _effect(kind: str, is_dead: bool) -> str:
         return "requests to it on that node wait"
     if is_dead:
         return "the GCS has marked the node as dead and its tasks and actors as lost"
-    return "no task starts or finishes there, and after about 65 s (5 failed health checks) the GCS will mark the node as dead"
+    return (
+        "no task starts or finishes there, and after about 65 s the GCS will mark the node as dead"
+    )
 
 
 def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:

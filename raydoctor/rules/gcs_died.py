@@ -448,7 +448,7 @@ EXAMPLES: tuple[Example, ...] = (
                 ]
             ),
         },
-        says=("without a GCS, the raylet (pid 304), workers and drivers exit after 5 s",),
+        says=("without it, the raylet (pid 304), workers and drivers exit after 5 s",),
     ),
     Example(
         "the GCS was killed a moment ago, after a node was lost",
