@@ -184,7 +184,7 @@ def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:
                 "ps -o pid,ppid,tty,stat,args -p {pid:pid}   # TTY: the terminal, PPID: what started the process",
                 pid=pid,
             ),
-            "squeue --me --states=SUSPENDED   # Slurm: the jobs that the batch system suspended",
+            "squeue --me --states=S   # Slurm: the jobs that the batch system suspended",
         ),
     )
 
