@@ -280,6 +280,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the operator panics",
         f"{PANIC.sample}\n{_STACK_TEXT}",
         says=("panicked in VolcanoBatchScheduler.AddMetadataToPod (volcano): runtime error", "kuberay/issues"),
+        is_typical=True,
     ),
     console(
         "a conflict, and errors that appear once, as in a race with the operator's cache",
