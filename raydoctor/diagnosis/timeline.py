@@ -429,6 +429,8 @@ def _mark_simple(draft: _Draft) -> None:
     for event in draft.case.of(*_SIMPLE):
         if event.kind == "store.spilled" and event["objects"] == "0":
             continue  # Ray reports failed writes so
+        if event.kind == "job.finished" and ids.driver_of_job(event["job"]) not in draft.lanes:
+            continue  # on another lane it would be the end of that
         kind, text = _SIMPLE[event.kind](event)
         lane = _lane_of(draft, event)
         if lane == CLUSTER and event.kind == "raylet.seen_dead":
