@@ -396,7 +396,7 @@ def _restart(title: str) -> tuple[Remedy, ...]:
             title,
             (
                 RAY_STOP,
-                "ray start --head   # plus your other options. If other nodes run the tasks, add --num-cpus=0: then no task takes CPU or memory from Ray on the head",
+                "ray start --head   # plus your other options. If other nodes run the tasks, add --num-cpus=0: then no task takes CPU or memory from Ray itself",
             ),
             risk="destructive",
             doc=_DOC,

@@ -49,7 +49,7 @@ def test_the_readme_is_short() -> None:
 def test_the_numbers_of_rules_and_fixtures_in_the_readme_are_the_present_ones() -> None:
     fixtures = len(list((ROOT / "fixtures").glob("*--ray-*")))
     live = len(list((ROOT / "fixtures").glob("live-*--ray-*")))
-    assert f"{fixtures} recorded runs ({live} of them while Ray ran)" in README
+    assert f"{fixtures} recorded runs ({live} of them collected live)" in README
     assert f"of {len(rules.names())} |" in README
     assert f"{len(rules.names())} failures" in README
 
