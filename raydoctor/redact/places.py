@@ -193,7 +193,9 @@ PLACES: tuple[SecretPlace, ...] = (
         (b"alias set",),
         pattern(rb"\bmc\s+alias\s+set\s+\S+\s+\S+\s+\S+\s+" + _MAYBE + _WORD),
     ),
-    SecretPlace("password", (b"setuser",), pattern(rb"(?i)\bsetuser\s+[^\n]{0,300}?\s>" + _WORD)),
+    SecretPlace(
+        "password", (b"setuser",), pattern(rb"(?i)\bsetuser\s{1,8}[^\n]{0,300}?\s>" + _WORD)
+    ),
     SecretPlace(
         "password",
         (b"identified by",),
@@ -369,7 +371,7 @@ PLACES: tuple[SecretPlace, ...] = (
             rb"(?i)\b\w*(?:pass[ _-]?phrase|seed[ _-]phrase|recovery[ _-]phrase)"
             + _MAYBE
             + rb"\s*(?:=|:|\bis\b)\s*"
-            rb"(?P<s>[\w!@#$%^&*.,-]+(?: [\w!@#$%^&*.-]+){2,30})"
+            rb"(?P<s>[\w!@#$%^&*.,-]{1,60}(?: [\w!@#$%^&*.-]{1,60}){2,30})"
         ),
         lambda value: not names.PROSE & set(value.lower().split()),
     ),
@@ -403,11 +405,12 @@ PLACES: tuple[SecretPlace, ...] = (
         "secret",
         (b"pass", b"secret", b"tokens", b"key"),
         pattern(
-            rb"(?i)(?P<name>[\w.-]{0,80}(?:passwords?|passwds?|secrets?|tokens|keys?))"
+            # From the begin of a name, and without a second try for a shorter list: both take long.
+            rb"(?i)(?<![\w.-])(?P<name>[\w.-]{0,80}(?:passwords?|passwds?|secrets?|tokens|keys?))"
             + _MAYBE
-            + rb"\s*[:=]\s*\[(?P<s>\s{0,8}b?"
+            + rb"\s*[:=]\s*\[(?=(?P<s>\s{0,8}b?"
             + QUOTE
-            + rb"[^\]\n]{6,2000})\]"
+            + rb"[^\]\n]{6,1000}))(?P=s)\]"
         ),
         _lists_secrets,
     ),
