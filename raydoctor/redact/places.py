@@ -410,7 +410,7 @@ PLACES: tuple[SecretPlace, ...] = (
             + _MAYBE
             + rb"\s*[:=]\s*\[(?=(?P<s>\s{0,8}b?"
             + QUOTE
-            + rb"[^\]\n]{6,1000}))(?P=s)\]"
+            + rb"[^\]\n]{6,500}))(?P=s)\]"
         ),
         _lists_secrets,
     ),
