@@ -143,7 +143,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
 
 def _effect(kind: str, is_dead: bool) -> str:
     if kind == "gcs_server":
-        return "all ray commands and new tasks wait, and raylets, workers and drivers exit if the GCS does not answer for 60 s (RAY_gcs_rpc_server_reconnect_timeout_s)"
+        return "all ray commands and new tasks wait, and all other Ray processes exit after 60 s without it (RAY_gcs_rpc_server_reconnect_timeout_s)"
     if kind != "raylet":
         return "requests to it on that node wait"
     if is_dead:
