@@ -320,7 +320,7 @@ def test_a_real_failure_is_found(
             process = begin(name)
             out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, out + err
-    folder = next(line for line in err.splitlines() if " in a Ray of its own, in " in line)
+    folder = next(line for line in err.splitlines() if " in its own Ray cluster, in " in line)
     folder = folder.rpartition(" in ")[2]
     assert not Path(folder).exists()
     commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]

@@ -209,7 +209,7 @@ def test_without_permission_the_gap_says_what_is_missing() -> None:
     assert said.returncode == 0, said.stderr
     if is_restricted():
         assert "Gap(what='kernel log'" in said.stdout
-        assert "/dev/kmsg: Operation not permitted" in said.stdout
+        assert "/dev/kmsg (Operation not permitted)" in said.stdout
         assert "kernel.dmesg_restrict" in said.stdout
         assert "optional=True" in said.stdout
     else:

@@ -256,7 +256,7 @@ def test_placement_groups(clinic: Clinic) -> None:
     """By the cluster's shape, and by what others hold; who is to run in a group is no request of its own."""
     spread, taken = clinic.headlines("placement-group-pending")
     assert "(STRICT_SPREAD, 3 × 1 seat) is pending: it needs 3 nodes" in spread
-    assert spread.endswith("1 rank() task waits for it")
+    assert spread.endswith("1 rank() task waits for the group")
     assert (
         taken
         == f"Placement group 'taken' (PACK, 1 × 1 seat) is pending: no node has room for it: {SEATS}"
