@@ -85,6 +85,10 @@ _UPDATE_FAILED = (
     ),
 )  # fmt: skip
 """A node that the launcher could not set up (`_private/updater.py`, 1.0 to 2.60; 0.3 to 0.8; and in the status of 1.2 to 1.4)."""
+_UP_TO_DATE = Signal(
+    "autoscaler.up_to_date", "New status:", r"(?:^|\s)New status: ?up-to-date\b", DRIVER,
+    "2026-11-21 11:41:16,543 INFO updater.py:158 -- New status: up-to-date",
+)  # fmt: skip
 _COMMAND_FAILED = Signal(
     "autoscaler.command_failed", " failed with exit code ", r"\bSetup command `?(?P<command>[^`\n]{1,300})`? failed with exit code (?P<code>\d{1,3})\b", DRIVER,
     "ERR updater.py:163 -- Setup command `pip install boto3` failed with exit code 1. stderr: no such package",
@@ -195,7 +199,7 @@ _ADVICE = (
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
         autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
-        _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT, *_UPDATE_FAILED, _COMMAND_FAILED,
+        _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT, *_UPDATE_FAILED, _UP_TO_DATE, _COMMAND_FAILED,
     ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
@@ -375,6 +379,9 @@ def _not_set_up(case: Case) -> Iterator[Finding]:
     failed = [e for e in case.of(_UPDATE_FAILED[0].kind) if e.source.is_excerpt]
     for event in failed[-1:]:
         source = event.source
+        set_up = [e for e in case.of(_UP_TO_DATE.kind) if e.source is source]
+        if any(e.line > event.line for e in set_up):
+            continue
         commands = [e for e in case.of(_COMMAND_FAILED.kind) if e.source is source]
         refused = [e for e in case.of(_SSH_FAILED.kind) if e.source is source]
         why = (
@@ -835,7 +842,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("could not set up a node: ssh: connect to host 203.0.113.9 port 22",),
     ),
     console(
-        "the updater sets a node up",
-        "2026-11-21 11:40:16,543 INFO updater.py:158 -- New status: up-to-date\n",
+        "the updater sets a node up at its second attempt",
+        f"{_UPDATE_FAILED[0].sample}\n{_UP_TO_DATE.sample}\n",
     ),
 )
