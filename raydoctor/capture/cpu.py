@@ -47,7 +47,8 @@ def cpu_limits() -> Iterator[Callable[[float | None], None]]:
         yield _limit
     finally:
         _limit(None)
-        signal.signal(signal.SIGVTALRM, before)
+        # None: a handler that C installed, which cannot be restored.
+        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
 
 
 def _limit(seconds: float | None) -> None:

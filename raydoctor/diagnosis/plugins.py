@@ -156,7 +156,7 @@ def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
 
 
 def _changed(place: str) -> int:
-    """When a package was last installed there or removed; 0 if there is no such folder."""
+    """When a package was last installed there or removed; 0 if the folder does not exist."""
     try:
         return os.stat(place or ".").st_mtime_ns
     except OSError:

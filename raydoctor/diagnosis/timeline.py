@@ -185,7 +185,14 @@ def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
         lane = ids.driver_of_job(job.id)
         start = _first_printed(case, job) if drivers == [job] else None
         draft.lanes[lane] = Lane(
-            lane, "process", name, "", start or job.started, job.ended, has_own_row=True
+            lane,
+            "process",
+            name,
+            "",
+            start or job.started,
+            job.ended,
+            has_own_row=True,
+            is_driver=job.driver_pid not in of_ray,
         )
     # Up to Ray 2.50 the record of a start has no worker id, but the name of the worker's log has its pid.
     for worker in dict.fromkeys((*began, *exits, *ledger.pids)):

@@ -34,6 +34,8 @@ class Lane:
     """Why its logs show nothing; empty if they were read."""
     has_own_row: bool = False
     """A driver, a rank, or a process that a diagnosis is about: the chart draws it even if it has no mark."""
+    is_driver: bool = False
+    """A driver of the user, and not Ray's job manager, which Ray records as the driver of a submitted job."""
 
 
 @dataclass(frozen=True, slots=True)

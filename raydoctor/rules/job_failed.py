@@ -57,7 +57,14 @@ from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.setup import misuse
 from raydoctor.rules.shared.task_error import RETRIED
-from raydoctor.rules.shared.traceback import NO_FAILURES, Raised, TracebackFrame, cut_off, parse
+from raydoctor.rules.shared.traceback import (
+    FIND_TRACEBACKS,
+    NO_FAILURES,
+    Raised,
+    TracebackFrame,
+    cut_off,
+    parse,
+)
 
 _LONGEST = 160
 _LONGEST_SAID = 400
@@ -635,9 +642,7 @@ def _of_libraries(case: Case) -> Iterator[Finding]:
                 remedies=(
                     Remedy(
                         "Read the exception of the client: it is above this message in the whole output, or in Ray's logs",
-                        (
-                            "grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
-                        ),
+                        (FIND_TRACEBACKS,),
                     ),
                 ),
                 covers=tuple(case.of(_CRASHED.kind)),

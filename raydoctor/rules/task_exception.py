@@ -76,6 +76,7 @@ from raydoctor.rules.shared.task_error import (
 )
 from raydoctor.rules.shared.traceback import (
     BEGIN,
+    FIND_TRACEBACKS,
     NO_FAILURES,
     RAY_TASK_ERROR,
     Raised,
@@ -311,7 +312,7 @@ def _of_warnings(case: Case) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     "Read the exception's message and traceback in the output of the caller, below this line, or in the log of the worker",
-                    ("grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",),
+                    (FIND_TRACEBACKS,),
                 ),
             ),
             covers=tuple(events),
@@ -348,7 +349,7 @@ def _of_attempts(case: Case) -> Iterator[Finding]:
             remedies=(
                 Remedy(
                     "Read the whole exception in the log of the worker that ran the task",
-                    ("grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",),
+                    (FIND_TRACEBACKS,),
                 ),
             ),
             covers=tuple(events),

@@ -38,7 +38,7 @@ _STATES: Mapping[str, Kind] = {
 _POLLS = 1.5
 """Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
 _ASLEEP = 0.1
-"""Of a CPU: less than this is no work that a process is known to do."""
+"""Of a CPU: a process that uses less is not known to work."""
 _LONG_POLL = "ServeController.listen_for_change"
 """Ray Serve's own method that always waits: its processes learn of changes from it."""
 HELD = ("stopped", "debugger")

@@ -155,11 +155,11 @@ def test_hung_and_diagnose_give_one_reason_for_a_pending_group(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("age", "spent", "median", "is_told"),
+    ("age", "spent", "median", "is_said"),
     [(20, 1.0, 0, True), (3, 1.0, 0, False), (20, 15.0, 0, False), (20, 1.0, 8.0, False), (20, None, 0, False)],
 )  # fmt: skip
 def test_idle_tasks_that_were_not_sampled_are_no_all_clear(
-    age: float, spent: float | None, median: float, is_told: bool, tmp_path: Path
+    age: float, spent: float | None, median: float, is_said: bool, tmp_path: Path
 ) -> None:
     """Unless one has just begun, works, or takes as long as its peers did; or its process is not visible."""
     tasks = [
@@ -171,8 +171,10 @@ def test_idle_tasks_that_were_not_sampled_are_no_all_clear(
     report(tmp_path, tasks=tasks, processes=used, finished=took)
     with open_capture(str(tmp_path)) as capture:
         found = engine.run(capture)
-    told = [gap.why for gap in found.gaps if gap.what == "whether the oldest task waits for ever"]
-    assert told == ["load() (pid 802) has run for 60 s, and no running task uses its CPU"] * is_told
+    reasons = [gap.why for gap in found.gaps if gap.what == "whether the oldest task ends"]
+    assert (
+        reasons == ["load() (pid 802) has run for 60 s, and no running task uses its CPU"] * is_said
+    )
 
 
 def test_a_poll_for_what_may_never_come_is_no_all_clear(tmp_path: Path) -> None:

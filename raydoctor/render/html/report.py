@@ -192,7 +192,7 @@ def _of(report: Report) -> str:
     """The capture's name, its driver if there is only one, and the time that its logs cover."""
     info = report.capture
     lanes = report.timeline.lanes if report.timeline else ()
-    drivers = [lane.name for lane in lanes if lane.name.startswith("driver of ")]
+    drivers = [lane.name for lane in lanes if lane.is_driver]
     begin, end = (_text.moment(at, "%Y-%m-%d %H:%M") for at in (info.begin, info.end))
     end = end[11:] if end[:11] == begin[:11] else end
     span = " to ".join(dict.fromkeys(filter(None, (begin, "" if begin.endswith(end) else end))))

@@ -14,6 +14,10 @@ from raydoctor.case.signals import ELSEWHERE
 from raydoctor.model.patterns import pattern
 
 BEGIN = "Traceback (most recent call last):"
+FIND_TRACEBACKS = (
+    "grep -n -e Traceback -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node"
+)
+"""The step for an exception that only the logs of workers show."""
 _FRAME = pattern(
     r' {1,2}File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?'
 )
