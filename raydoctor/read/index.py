@@ -21,6 +21,8 @@ DRIVERS = frozenset({"driver", "job-driver"})
 
 _TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
 """The end of a pattern that matches any text with re.DOTALL: it only names a field."""
+_MIN_LITERAL = 8
+"""Characters below which a literal keeps its spaces, which tell ` 500 ` from other numbers."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
 _LISTED = ("console", "console-prefixed", "console-echo")
@@ -114,7 +116,7 @@ class Index:
     def __init__(self, signals: Iterable[Signal]) -> None:
         self._by_literal: dict[str, list[SignalProbe]] = {}
         for signal in dict.fromkeys(signals):
-            self._by_literal.setdefault(signal.find, []).append(SignalProbe(signal))
+            self._by_literal.setdefault(_literal(signal), []).append(SignalProbe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
         self.roles = frozenset(role for probe in self.probes for role in probe.signal.roles)
         """Roles of the files that may contain a signal."""
@@ -205,6 +207,12 @@ def _possible_roles(role: str) -> tuple[str, ...]:
     echoes = ECHOES if role.removesuffix("-excerpt") in DRIVERS else ()
     others = ("raylet-out", "raylet-err", "gcs-out", "gcs-err", *_LISTED)
     return (*EXCERPTS.get(role, (role,)), *echoes, *(others if role == "driver-excerpt" else ()))
+
+
+def _literal(signal: Signal) -> str:
+    """A signal's literal without the spaces at its ends: they overlap with those of hundreds of literals."""
+    shorter = signal.find.strip(" ")
+    return shorter if len(shorter) >= _MIN_LITERAL else signal.find
 
 
 def _deciding(signal: Signal) -> str:

@@ -54,7 +54,7 @@ _CODE = r"(?P<code>-?\d{1,4})"
 DIED = (
     Signal(
         "engine.died",
-        " died unexpectedly",
+        ", shutting down ",
         r"(?:^|\] )(?P<engine>Worker|Engine core) proc (?P<name>[\w-]{1,80}) died unexpectedly"
         rf"(?: \(exit code: (?:{_CODE}|None)\))?, shutting down (?:executor|client)\.",
         OUTPUT,

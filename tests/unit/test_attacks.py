@@ -94,7 +94,7 @@ NOT_HOSTILE = {
     "observe/stacks/locks.py:175": "tried at the beginning of a line of the kernel",
     "read.kubernetes.documents._IGNORED": "tried at one place only",
     "read.prefilter._HITS": "the output of rg, which puts the numbers first",
-    "read/index.py:220": "the patterns of rules",
+    "read/index.py:228": "the patterns of rules",
     "render.rules.SPAN": "the pages of rules",
 }
 """Patterns that no text of another user meets as `slow` tries them, and why."""
