@@ -195,7 +195,7 @@ TOO_FEW = (
 )  # fmt: skip
 """Newer versions of vLLM add the numbers. If it has no placement group yet, they only warn, and then wait for the GPUs."""
 TOO_FEW_WRAPPED = Signal(
-    "gpu.too_few", "load failed: The number of",
+    "gpu.too_few", "failed: The number of",
     r"\bload failed: The number of\s{1,40}required\s{1,40}\w{1,20}s\s{1,40}exceeds\s{1,40}the\s{1,40}total\s{1,40}number\s{1,40}of\s{1,40}available\s{1,40}"
     r"\w{1,20}s\s{1,40}in\s{1,40}the\s{1,40}placement\s{1,40}group\.", OUTPUT,
     "Step load failed: The number of required GPUs exceeds the total number of available GPUs in the placement group.", extent="record",
