@@ -13,6 +13,8 @@ from statistics import median
 from typing import NamedTuple
 
 MB, GB = 1 << 20, 1 << 30
+# Every process that is measured would compile all modules again: its start takes five times as long.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 RAYDOCTOR, RAY, RG = (str(SCRIPTS / name) for name in ("raydoctor", "ray", "rg"))
 

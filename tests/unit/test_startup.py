@@ -156,3 +156,17 @@ def test_the_version_is_that_of_the_distribution() -> None:
     declared = re.search(r'^version = "(.+)"$', PYPROJECT.read_text(), re.MULTILINE)
     assert declared is not None
     assert declared[1] == raydoctor.__version__
+
+
+def test_a_benchmark_starts_compiled_modules() -> None:
+    """A start takes five times as long where Python may not write bytecode."""
+    program = "import os, benchmarks.measure; print('PYTHONDONTWRITEBYTECODE' in os.environ)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        check=True,
+    )
+    assert done.stdout == "False\n"
