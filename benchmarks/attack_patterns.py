@@ -2,6 +2,7 @@
 
     python -m benchmarks.attack_patterns                       # everything: half an hour
     python -m benchmarks.attack_patterns --every 10 --first 3  # each tenth of them, from the fourth on
+    python -m benchmarks.attack_patterns --part patterns       # one of the parts, to run them side by side
 
 Of the attacks on a signal's pattern (`attacks.py`) the slowest ones are written to a file of one of the
 signal's roles: plain, behind a C++ header, behind a driver's prefix, as JSON, coloured, and as a record of
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from benchmarks.all_patterns import Known, all_patterns
@@ -41,6 +43,7 @@ SIZE = 1_000_000
 MOST_S = 2.0
 SLOWEST = 3
 HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) a.cc:1: "
+PARTS = ("repeats", "lines", "signals", "patterns")
 FORMS: dict[str, Callable[[str], str]] = {
     "plain": lambda text: text,
     "header": lambda text: HEADER + text,
@@ -84,7 +87,8 @@ def of_signal(signal: Signal) -> list[Attack]:
     tried = attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample)
     repeated = Attack("literal repeated", "", signal.find)
     storm = Attack("sample repeated", "", signal.sample)
-    return [repeated, *slowest(signal.regex.search, tried, SLOWEST - 1), storm]
+    found = [repeated, *slowest(signal.regex.search, tried, SLOWEST - 1), storm]
+    return list({attack[1:]: attack for attack in found}.values())
 
 
 def name_of(signal: Signal) -> str:
@@ -156,11 +160,11 @@ LINES: dict[str, Callable[[str, int], str]] = {
 """Lines with a word of the redactor, each with another number in letters."""
 
 
-def costs_of_lines() -> Iterator[tuple[float, str, str]]:
+def costs_of_lines(first: int, every: int) -> Iterator[tuple[float, str, str]]:
     """(seconds, form, word): the redactor reads a megabyte of different short lines."""
     words = {word for place in PLACES for word in place.words} | set(reasons.WORDS)
     digits = str.maketrans("0123456789", "qrstuvwxyz")
-    for word in sorted(each.decode() for each in words):
+    for word in sorted(each.decode() for each in words)[first::every]:
         for form, make in LINES.items():
             lines, size = [], 0
             while size < SIZE:
@@ -181,28 +185,37 @@ def costs_of_repeats() -> Iterator[tuple[float, str, str]]:
                 yield cost(name, head + f"{fill}\n" * (SIZE // 2)), name, repr(head + fill)
 
 
-def tries(first: int, every: int) -> Iterator[tuple[str, Iterator[tuple[float, str, str]]]]:
-    """What is attacked, and the costs of the attacks on it."""
-    yield "half a million short lines", costs_of_repeats()
-    yield "different lines, redacted", costs_of_lines()
-    for signal in all_signals()[first::every]:
-        yield f"{signal.kind} {signal.find!r}", costs(signal)
-    for known in all_patterns()[first::every]:
-        if not known.name.startswith("rules"):  # they meet records of the signals above
-            yield known.name, costs_of_pattern(known)
+def tries(
+    part: str, first: int, every: int
+) -> Iterator[tuple[str, Iterator[tuple[float, str, str]]]]:
+    """What is attacked in a part, and the costs of the attacks on it."""
+    if part == "repeats":
+        yield "half a million short lines", costs_of_repeats()
+    elif part == "lines":
+        yield "different lines, redacted", costs_of_lines(first, every)
+    elif part == "signals":
+        for signal in all_signals()[first::every]:
+            yield f"{signal.kind} {signal.find!r}", costs(signal)
+    else:
+        for known in all_patterns()[first::every]:
+            if not known.name.startswith("rules"):  # they meet records of the signals
+                yield known.name, costs_of_pattern(known)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("--part", action="append", choices=PARTS, help="all, unless named")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after this time")
     given = parser.parse_args()
     ends, found, tried = time.monotonic() + given.seconds, [], 0
     cost("driver.log", "loads what a process loads once\n")
-    for what, made in tries(given.first, given.every):
+    for what, made in chain.from_iterable(
+        tries(part, given.first, given.every) for part in given.part or PARTS
+    ):
         if time.monotonic() > ends:
             print(f"stopped before {what}")
             break

@@ -33,7 +33,8 @@ TEARDOWN_SLACK = 0.1
 _INTERRUPTED = "Worker exits unexpectedly. Worker exits with an exit code 1."
 
 _ACTOR_FRAME = pattern(
-    r"(?:\n\tclass_name: (?P<class>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})"
+    # Begins with characters that are always there: `search` skips to them.
+    r"\n\t(?:class_name: (?P<class>[^\n]*)\n\t)?actor_id: (?P<actor>[0-9a-f]{32})"
     r"(?:\n\tpid: (?P<pid>\d{1,20}))?"
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: [^\n]*)?(?:\n\tip: (?P<ip>[^\n]*))?\n(?P<cause>.*)",
     re.DOTALL,

@@ -48,8 +48,8 @@ def without_foreign(
         for event in events
         if _is_of_driver(event)
         and (
-            _are_others(_places(event), places)
-            or _are_others(_jobs(event), jobs)
+            (places and _are_others(_places(event), places))
+            or (jobs and _are_others(_jobs(event), jobs))
             or _is_earlier(event, starts)
         )
     }
@@ -59,8 +59,8 @@ def without_foreign(
 
 
 def _are_others(named: set[str], known: frozenset[str]) -> bool:
-    """Whether the named places or jobs are all unknown; False if nothing is known."""
-    return bool(known) and bool(named) and not named & known
+    """Whether the named places or jobs are all unknown."""
+    return bool(named) and not named & known
 
 
 def _starts(events: Iterable[Event]) -> dict[str, float]:

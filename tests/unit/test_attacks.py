@@ -14,11 +14,11 @@ import pytest
 
 from benchmarks import all_patterns, attack_patterns
 from benchmarks.attacks import Attack, attacks
-from raydoctor.capture.console import files, shape
+from raydoctor.capture.console import exceptions, files, shape
 from raydoctor.capture.console.rewrite import Rewriter, RewrittenLine
 from raydoctor.capture.cpu import CpuTimeSpent, cpu_limit, cpu_limits
 from raydoctor.capture.open import open_capture
-from raydoctor.case import Case
+from raydoctor.case import Case, facts
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.diagnosis import engine, rulecheck
 from raydoctor.model.values import Event, Finding, Gap, Source
@@ -27,6 +27,7 @@ from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
 from raydoctor.read.records import MAX_LINE, LogLine, message_of
 from raydoctor.redact.redactor import Redactor
+from raydoctor.rules.shared import actor_deaths
 from tests.helpers.examples import CATALOGUE
 
 SIGNALS = attack_patterns.all_signals()
@@ -135,6 +136,54 @@ def test_no_text_is_slow_to_redact() -> None:
         if takes_too_long(Redactor().redact, attack.text(50_000))
     ]
     assert found == []
+
+
+def test_a_long_record_is_skimmed_for_an_actor() -> None:
+    """A pattern with an optional beginning is tried at every character, and records have 64 kB."""
+    text = "E   ray::Trainer.step() (pid=812)\n" * 2000
+    forms = {
+        "class": facts._ACTOR_FRAME.search,
+        "class_name": actor_deaths._FRAME.search,
+        "slow": re.compile(r"(?:\n\tclass_name: [^\n]*)?\n\tactor_id: [0-9a-f]{32}").search,
+    }
+    took = {name: min(_seconds(search, text) for _ in range(5)) for name, search in forms.items()}
+    assert max(took["class"], took["class_name"]) * 3 < took["slow"]
+
+
+def _seconds(search: Callable[[str], object], text: str) -> float:
+    began = thread_time()
+    assert search(text) is None
+    return thread_time() - began
+
+
+@pytest.mark.parametrize("class_name", ["", "\n\tclass_name: Trainer"])
+def test_an_actor_is_found_with_its_class(class_name: str) -> None:
+    text = f"The actor died.\n\tx: 1{class_name}\n\tactor_id: {'ab' * 16}\n\tpid: 7\nkilled"
+    for search in (facts._ACTOR_FRAME.search, actor_deaths._FRAME.search):
+        found = search(text)
+        assert found is not None
+        assert [value for value in found.groups() if value] == [
+            *(["Trainer"] if class_name else []),
+            *("ab" * 16, "7", "killed"),
+        ]
+
+
+def test_an_exception_is_looked_for_only_in_a_form_that_a_line_may_have() -> None:
+    """Each form takes a thousand times as long as the search for its characters."""
+    names = ("ray.exceptions.GetTimeoutError", "GetTimeoutError", "<class 'GetTimeoutError'>")
+    ends = (": x", "('x')", '("x', "()", "(ValueError('y'))", " x", "(TypeError): x", ", x")
+    lines = [f"{begin}{name}{end}" for begin in ("", "a: ", "b=") for name in names for end in ends]
+    lines += [
+        line for signal in SIGNALS for line in signal.sample.splitlines() if len(line) < MAX_LINE
+    ]
+    matched = [
+        any(part in line for part in parts)
+        for form, parts in exceptions._FORMS
+        for line in lines
+        if form.search(line)
+    ]
+    assert len(matched) > 50
+    assert all(matched)
 
 
 # ---------------------------------------------------------------- long lines

@@ -99,6 +99,9 @@ _NAMED = (
     ),
 )
 """Forms with the exception's name."""
+_PARTS = (("<class '",), ("ray.exceptions.",), ("('", '("'), ("(",), (": ",))
+"""Texts, one of which each of these forms has: a text without them is not searched."""
+_FORMS = tuple(zip(_NAMED, _PARTS, strict=True))
 _WORDED = (pattern("|".join(f"(?P<{name}>{words})" for name, words in _WORDS.items())),)
 """The text alone."""
 _SAYS = {
@@ -227,9 +230,11 @@ def _exception(text: str) -> tuple[str, str] | None:
     """(text before it, exception in Python's form) for a line that prints an exception in another form."""
     if len(text) > _LONGEST or _AS_PYTHON.match(text) or is_rays(text) or text.startswith(_OF_RAY):
         return None
-    has_name = any(part in text for part in _IN_NAMES)
-    has_words = any(part in text for part in _IN_WORDS)
-    forms = (*(_NAMED if has_name else ()), *(_WORDED if has_words else ()))
+    forms: list[re.Pattern[str]] = []
+    if any(part in text for part in _IN_NAMES):
+        forms += (form for form, parts in _FORMS if any(part in text for part in parts))
+    if any(part in text for part in _IN_WORDS):
+        forms += _WORDED
     bare = text.rstrip()
     found = [
         (match.start(), n, match) for n, form in enumerate(forms) if (match := form.search(bare))

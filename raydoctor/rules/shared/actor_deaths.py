@@ -26,7 +26,8 @@ BY_OWNER = "because its owner has died"
 BY_GROUP = "placement group was removed"
 
 _FRAME = pattern(
-    r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d{1,20}))?"
+    # Begins with characters that are always there: `search` skips to them.
+    r"\n\t(?:class_name: (?P<class_name>[^\n]*)\n\t)?actor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d{1,20}))?"
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: (?P<ray_namespace>[^\n]*))?"
     r"(?:\n\tip: (?P<node_ip_address>[^\n]*))?\n(?P<error_message>.*)",
     re.DOTALL,
