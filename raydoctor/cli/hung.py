@@ -62,7 +62,7 @@ Exit code:
   1  at least one task, method or driver hangs
   2  could not run
   3  inconclusive: some evidence is missing, a wait that may be a hang is younger than --min-age,
-     or raydoctor does not know what would end a wait
+     a job has only begun, or raydoctor does not know what would end a wait
 """
 
 

@@ -58,19 +58,26 @@ class Pending(NamedTuple):
         return _scheduling_state(self.event)
 
 
-def of(case: Case, snapshot: now.Picture, logged: Mapping[str, str]) -> dict[str, Pending | None]:
+def of(
+    case: Case, snapshot: now.Picture, logged: Mapping[str, str], least: float = now.AGE
+) -> dict[str, Pending | None]:
     """Every group that is pending now, by id; None for one that is new or waits for tasks that will end.
 
-    `logged`: strategies by id, from the GCS's log.
+    `logged`: strategies by id, from the GCS's log. `least`: seconds for which a group
+    has waited, and the newest node has been there.
     """
     rows = [e for e in live.rows(case, "placement-groups") if e["state"] in _WAITS]
     return {
-        (group := e["placement_group_id"]): _pending(case, snapshot, e, logged.get(group, ""))
+        (group := e["placement_group_id"]): _pending(
+            case, snapshot, e, logged.get(group, ""), least
+        )
         for e in rows
     }
 
 
-def _pending(case: Case, snapshot: now.Picture, event: Event, logged: str) -> Pending | None:
+def _pending(
+    case: Case, snapshot: now.Picture, event: Event, logged: str, least: float
+) -> Pending | None:
     bundles = [
         GroupBundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
         for b in live.records(event, "bundles")
@@ -79,13 +86,13 @@ def _pending(case: Case, snapshot: now.Picture, event: Event, logged: str) -> Pe
     age = _age(event, snapshot.at)
     strategy = _strategy(case, event) or logged
     awaited = any(now.expected(case, b.needs, age) for b in bundles)
-    if not bundles or age < now.AGE or awaited:
+    if not bundles or age < least or awaited:
         return None
     rooms = [_NodeRoom(n, starving.left(n, ())) for n in snapshot.nodes]
     infeasible = _unplaced(strategy, bundles, rooms)
     if not strategy and _scheduling_state(event) == "INFEASIBLE":
         infeasible = bundles
-    if infeasible and snapshot.newest < now.AGE:
+    if infeasible and snapshot.newest < least:
         return None
     rooms = [_NodeRoom(n, starving.left(n, snapshot.holders)) for n in snapshot.nodes]
     homeless = infeasible or _unplaced(strategy, bundles, rooms)

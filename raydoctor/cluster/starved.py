@@ -93,8 +93,10 @@ def left(node: now.ClusterNode, holders: Iterable[holding.ResourceHolder]) -> di
     return amounts
 
 
-def starved(case: Case, picture: now.Picture | None) -> list[Starved]:
+def starved(case: Case, picture: now.Picture | None, least: float = now.AGE) -> list[Starved]:
     """Every group of requests that wait for the same holders, the oldest first.
+
+    `least`: seconds that a request must have waited.
 
     Requests of unknown age count: Ray records no time for a replica of Ray Serve that waits to be placed.
     """
@@ -102,7 +104,7 @@ def starved(case: Case, picture: now.Picture | None) -> list[Starved]:
     if picture is None:
         return []
     for request in picture.requests:
-        is_new = request.age is not None and request.age < now.AGE
+        is_new = request.age is not None and request.age < least
         one = None if is_new else _starved(picture, request)
         if one and not now.expected(case, request.needs, request.age or 0.0):
             found.setdefault(tuple(sorted(h.id for h in one.holders)), []).append(one)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,7 @@ from raydoctor.read.detail import neighbours
 from raydoctor.redact.report import scrub
 from raydoctor.rules.shared.live import hangs
 from raydoctor.rules.shared.waiting import TERMINATED
+from raydoctor.waits import young
 
 _T = TypeVar("_T")
 RULE_SECONDS = 10.0
@@ -149,7 +151,8 @@ def run(  # noqa: PLR0913 - each has a default
     roots = [root for root in incidents if _within(case, root, since, until)]
     diagnoses = with_callers(case, _with_effects(_number(roots, case.version), roots, effects))
     if not any(_is_failure(each) for each in diagnoses) and not any(map(_explains_waits, roots)):
-        gaps += [*_unsettled_waits(case), *cut_short.gaps(case, now, since)]
+        unsettled = [*_unsettled_waits(case)] or [*_too_young(case, capture)]
+        gaps += [*unsettled, *cut_short.gaps(case, now, since)]
     findings = [candidate.finding for candidate in candidates]
     left = _left(case, kinds, findings, (since, until), gaps)
     gaps += [*unexplained.gaps_of(left), *_other_clusters(case)]
@@ -246,6 +249,16 @@ def _unsettled_waits(case: Case) -> Iterator[Gap]:
             ),
             is_observation=True,
         )
+
+
+def _too_young(case: Case, capture: Capture) -> Iterator[Gap]:
+    """A request and a job that may be stuck, but have not lasted long enough for any rule."""
+    again = "raydoctor   # again in {seconds} s"
+    later = "raydoctor collect   # at least {seconds} s later"
+    for each in young.of(case):
+        seconds = math.ceil(each.judged_in)
+        hint = paste.shell(again if capture.kind == "live" else later, seconds=seconds)
+        yield Gap(each.unknown, each.summary, hint, is_observation=True)
 
 
 def _status(capture: Capture, case: Case, gaps: list[Gap]) -> LiveStatus | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -128,14 +129,8 @@ def verdict(view: HungView) -> str:
 
 def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
     """The state without a hang. A wait without a known end is no all-clear."""
-    if found.early:
-        oldest = max(found.early, key=_since)
-        since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
-        stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
-        rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
-        moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
-        wait = f"The oldest wait{since}: {oldest.work.label} {oldest.summary}{moves}."
-        return f"No hang yet: {count}, and {stuck}. {wait}"
+    if found.early or found.young:
+        return f"No hang yet: {count}{_not_yet(found)}{_again(found)}"
     if not found.is_conclusive:
         waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
         return f"No hang found, but it is not known whether {waits} will end: {count}."
@@ -152,6 +147,25 @@ def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
     if found.is_young:
         return f"Nothing hangs yet: {count}, younger than {_text.duration(SETTLED)}."
     return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
+
+
+def _not_yet(found: HungReport) -> str:
+    """The oldest wait that may become a hang, or what is too young to be judged."""
+    if not found.early:
+        return f". {_capital(found.young[0].summary)}."
+    oldest = max(found.early, key=_since)
+    since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
+    stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
+    rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
+    moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
+    return f", and {stuck}. The oldest wait{since}: {oldest.work.label} {oldest.summary}{moves}."
+
+
+def _again(found: HungReport) -> str:
+    """When to look again at what is too young to be judged."""
+    if not found.young:
+        return ""
+    return f" Repeat raydoctor hung in {math.ceil(max(y.judged_in for y in found.young))} s."
 
 
 def _since(hung: Hung) -> float:
@@ -338,6 +352,9 @@ def to_json(view: HungView) -> str:
             "working": [row(each, None) for each in found.working],
             "early": [row(each, None) for each in found.early],
             "drivers": [row(each, None) for each in found.drivers],
+            "young": [
+                {"summary": each.summary, "judged_in_s": each.judged_in} for each in found.young
+            ],
             "open": [{**row(each.hung, None), "may_end": each.ends or None} for each in found.open],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,

@@ -18,7 +18,7 @@ from raydoctor.cluster.samples import SampledFrame, SampledProcess, SampledThrea
 from raydoctor.model import ids
 from raydoctor.model.text import duration, join_names
 from raydoctor.model.values import Event, Link
-from raydoctor.waits import edges, graph, pending
+from raydoctor.waits import edges, graph, pending, young
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, UnfinishedTask, too_long
 from raydoctor.waits.edges import Scene, Waiting, WaitTarget, target
 from raydoctor.waits.graph import Needs
@@ -27,6 +27,7 @@ from raydoctor.waits.kinds.catalog import WAITS, Kind, WaitCode
 from raydoctor.waits.kinds.frames import EVENT_LOOP
 from raydoctor.waits.kinds.kind import Verdict
 from raydoctor.waits.kinds.specifics import FORK, watched_peers
+from raydoctor.waits.young import TooYoung
 
 _STATES: Mapping[str, Kind] = {
     "PENDING_ARGS_AVAIL": "arguments",
@@ -175,6 +176,8 @@ class HungReport(NamedTuple):
     """Ids of `early` and `open` work that others wait for while nothing makes progress."""
     drivers: tuple[Hung, ...] = ()
     """The drivers that are in none of these lists: they run, or wait on purpose or not for long."""
+    young: tuple[TooYoung, ...] = ()
+    """Requests and jobs that are too young to be judged."""
 
     @property
     def is_conclusive(self) -> bool:
@@ -186,7 +189,7 @@ class HungReport(NamedTuple):
             for each in early
         )
         is_early = bool(early) and (never or self.is_stalled)
-        return not is_early and all(each.is_known for each in self.open)
+        return not (is_early or self.young) and all(each.is_known for each in self.open)
 
 
 def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = None) -> HungReport:
@@ -248,6 +251,7 @@ def hung(case: Case, min_age: float = MIN_AGE, sampled_after: float | None = Non
         all(work.kind == "driver" or not _is_lasting(work) for work in scene.candidates.values()),
         frozenset(each.work.id for each in idle),
         _oldest_first(map(_hung, drivers)),
+        young.of(case, scene.candidates),
     )
 
 

@@ -280,6 +280,7 @@ _BODIES: dict[str, _Schema] = {
         groups=_list(_GROUP),
         working=_list(_HUNG),
         early=_list(_HUNG),
+        young=_list(_object(summary=_TEXT, judged_in_s=_NUMBER)),
         drivers=_list(_HUNG),
         open=_list(_HUNG),
         unfinished=_WHOLE,

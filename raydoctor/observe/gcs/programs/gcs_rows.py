@@ -414,6 +414,7 @@ def worker_stats(message: Any, reply: Any | None) -> Row:
         "task_queue_length": stats.task_queue_length,
         "num_running_tasks": stats.num_running_tasks,
         "num_pending_tasks": stats.num_pending_tasks,
+        "num_executed_tasks": stats.num_executed_tasks,
         "objects_in_scope": stats.num_object_refs_in_scope,
         "used_object_store_memory": stats.used_object_store_memory,
     }
