@@ -30,13 +30,12 @@ raydoctor decides whether a process belongs to Ray, and to which session, from w
 inherited or holds open: environment, output, log, object store, process group, POSIX session.
 The plan names the evidence for each process.
 
-
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
 
-Leftovers get SIGTERM, then SIGKILL after --grace. Except with --leaked, raydoctor never
-signals processes of a running session; it never signals itself, its parents, or a
-process whose pid was reused. ~/.local/state/raydoctor/audit.jsonl records every signal.
+Leftovers get SIGTERM, then SIGKILL after --grace; the audit log records every signal.
+In a running session, raydoctor signals only processes whose worker or raylet is gone, or, with
+--leaked, whose task has ended. It never signals itself, its parents or a reused pid.
 
 \b
 Examples:

@@ -111,6 +111,15 @@ def share(name: str, part: float, whole: float) -> str:
     return f"{part:g} of {whole:g} {unit(name, whole)}"
 
 
+def all_of(name: str, total: float) -> str:
+    """`all 4 CPUs`, `the only GPU`, `all 2 units of the resource licence`, `all 2.0 GiB of memory`."""
+    if name in _BYTES:
+        return f"all {size(total)} of {name}"
+    if unit(name, 2) == name:
+        return f"{'the only unit' if total == 1 else f'all {total:g} units'} of the resource {name}"
+    return f"the only {name}" if total == 1 else f"all {total:g} {unit(name, total)}"
+
+
 def ten_thousandths(text: str) -> Needs:
     """Amounts in the units of the raylets' dumps."""
     items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]

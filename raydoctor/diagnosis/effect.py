@@ -101,6 +101,8 @@ class Effects:
         if evidence.outlived(self.case, event):
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
+            if vanished := self._vanished():
+                return f"{_WENT_ON} until its output ended with {_last(end)}. {vanished}"
             code = "" if left else ", and no exit code is known"
             return f"{_WENT_ON}{left}; its output ends with {_last(end)}{code}"
         caught = self._caught(event)
@@ -121,6 +123,15 @@ class Effects:
         return len(found) == 1 and any(
             e["graceful"] == "true" and ids.job_of_driver(e["worker"]) == found[0] for e in left
         )
+
+    def _vanished(self) -> str:
+        """That the only driver ended without disconnecting from Ray, as if killed; otherwise empty."""
+        of_ray = jobs.managers(self.case)
+        jobs_ = [j.id for j in self.case.ledger.jobs.values() if j.driver_pid not in of_ray]
+        gone = [ids.job_of_driver(e.worker) for e in self.case.driver_exits]
+        if len(jobs_) != 1 or gone != jobs_:
+            return ""
+        return "It then exited without disconnecting from Ray, and no exit code is known"
 
     def _caught(self, event: Event) -> Raised | None:
         """The exception of a traceback that begins in a function of the program, which printed it.
@@ -155,7 +166,8 @@ class Effects:
         if not running:
             return ""
         names = join_names(running.values())
-        said = f"{names[:1].upper()}{names[1:]} had not ended when raydoctor looked"
+        were = "were" if len(running) > 1 else "was"
+        said = f"{names[:1].upper()}{names[1:]} {were} still running"
         waiting = self._waiting(running)
         return f"{said}, and {waiting} had not started" if waiting else said
 
@@ -175,9 +187,12 @@ class Effects:
         ends = [e for s, e in self.endings.items() if s.role == "driver"]
         if len(ends) == 1 and not ends[0]["ended_by"]:
             last = _last(ends[0])
-            return (
+            said = (
                 f"{_UNKNOWN}: they contain no exit code, and the program's output ends with {last}"
             )
+            if self._vanished():
+                return f"{said}. It then exited without disconnecting from Ray"
+            return said
         if not any(source.role in CONSOLES for source in self.case.sources):
             return f"{_UNKNOWN}: the program's output is not in the capture"
         return ""

@@ -312,9 +312,18 @@ def _echoes(case: Case) -> tuple[Event, ...]:
 
 
 def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
-    if agent.abnormal or agent.sigterm or "kernel" in case.roles:
+    if agent.abnormal or agent.sigterm:
         return ()
-    on_node = f" of {ip}" if ip else ""
+    on_node = f" of node {ip}" if ip else ""
+    node = case.node_of(agent.failed.source)
+    kernel_log = kernel.gaps(
+        case,
+        f"node {ip}" if ip else "the agent's node",
+        f"missing from the capture: it shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
+        kernel.raylet_logs(case, [node] if node else []),
+    )
+    if not kernel_log:
+        return ()
     its_log = (
         f"{agent.name}.log{on_node}",
         f"missing from the capture: it usually shows why the {agent.name} exited",
@@ -322,12 +331,7 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     )
     return (
         *(() if agent.is_log_read else (Gap(*its_log),)),
-        Gap(
-            f"kernel log{on_node}",
-            f"missing from the capture: it shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
-            kernel.SAVE_LOG,
-            about="kernel",
-        ),
+        *kernel_log,
     )
 
 

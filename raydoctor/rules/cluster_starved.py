@@ -382,11 +382,10 @@ def _fewer(actors: list[waiting.DumpedHolder], demand: _Demand) -> Iterator[Reme
         most = min(int(room / each + 1e-9), _slots(demand, resource, each))
         if 0 < most < wanted:
             deployment = serve.deployment_of(name)
-            yield serve.fewer_replicas(deployment, most, wanted) if deployment else Remedy(
-                f"Start at most {evidence.many(most, f'{name} actor')} instead of {wanted}",
-                (paste.python("actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=most),),
-                doc=_DOC,
-            )  # fmt: skip
+            if deployment:
+                yield serve.fewer_replicas(deployment, most, wanted)
+            else:
+                yield waiting.fewer_actors(name, most, wanted)
         less = _rounded(room / wanted, resource)
         if 0 < less < each and len(demand.nodes) == 1:
             title = f"{'Or let' if 0 < most < wanted else 'Let'} each {name} hold at most {resources.describe({resource: less})}"

@@ -295,7 +295,7 @@ def _gone(case: Case) -> _DashboardEnd | None:
         tuple(links),
         pid,
         (_find_end(), *_restart("When you have fixed the cause, restart the head")),
-        () if "kernel" in case.roles else (_KERNEL,),
+        kernel.gaps(case, "the head", _ONLY_KERNEL_LOG, kernel.gcs_logs(case)),
     )
 
 
@@ -357,12 +357,7 @@ def _same_failure(case: Case) -> Iterator[Event]:
                 yield other
 
 
-_KERNEL = Gap(
-    "kernel log of the head",
-    "missing from the capture; only this log shows whether the kernel's OOM killer ended the dashboard",
-    kernel.SAVE_LOG,
-    about="kernel",
-)
+_ONLY_KERNEL_LOG = "missing from the capture; only this log shows whether the kernel's OOM killer ended the dashboard"
 
 
 def _resume(pid: int | None) -> Remedy:

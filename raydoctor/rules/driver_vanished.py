@@ -148,7 +148,7 @@ def _of_tests(case: Case) -> Iterator[Finding]:
             ),
         ),
         covers=tuple(events),
-        gaps=() if "kernel" in case.roles else (_kernel_gap(None),),
+        gaps=_kernel_gaps(case, None),
     )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def _killed(case: Case) -> Iterator[Finding]:
                 explains=(Entity("job", f"killed {event.source.path}"),),
                 remedies=_remedies(None),
                 covers=(event,),
-                gaps=() if "kernel" in case.roles else (_kernel_gap(None),),
+                gaps=_kernel_gaps(case, None),
             )
 
 
@@ -282,18 +282,16 @@ def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
         "no log contains it. 137 means SIGKILL, 143 SIGTERM, 139 or 134 a crash, 1 an uncaught Python exception, any other number sys.exit or os._exit",
         'Read the exit code from the scheduler or the container. For the next run: python your_script.py; echo "exit code: $?"',
     )
-    if "kernel" in case.roles:
-        return (code,)
-    return (code, _kernel_gap(job.driver_pid))
+    return (code, *_kernel_gaps(case, job.driver_pid))
 
 
-def _kernel_gap(pid: int | None) -> Gap:
+def _kernel_gaps(case: Case, pid: int | None) -> tuple[Gap, ...]:
     driver = f"pid {pid}" if pid else "the driver"
-    return Gap(
-        "kernel log of the driver's machine",
+    return kernel.gaps(
+        case,
+        "the driver's machine",
         f"missing from the capture; only this log shows whether the kernel's OOM killer ended {driver}",
-        kernel.SAVE_LOG,
-        about="kernel",
+        kernel.driver_logs(case, pid),
     )
 
 

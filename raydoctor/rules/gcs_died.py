@@ -304,14 +304,12 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
                 about="gcs-out",
             )
         )
-    if "kernel" not in case.roles and not explained:
-        gaps.append(
-            Gap(
-                "kernel log of the head",
-                "missing from the capture; only this log shows whether the kernel's OOM killer ended gcs_server",
-                kernel.SAVE_LOG,
-                about="kernel",
-            )
+    if not explained:
+        gaps += kernel.gaps(
+            case,
+            "the head",
+            "missing from the capture; only this log shows whether the kernel's OOM killer ended gcs_server",
+            kernel.gcs_logs(case),
         )
     return tuple(gaps)
 

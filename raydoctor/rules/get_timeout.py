@@ -184,21 +184,33 @@ def _last_state(case: Case, wait: _TimedOutGet) -> tuple[str, list[Link], bool]:
             for h in waiting.holders_in(state)
             if h.held and (not none_left or none_left.keys() & h.held.keys())
         )
-        one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
+        one = f"{evidence.many(queue, 'request for resources was', 'requests for resources were')} still queued"
         shows = f"{one} in the raylet's last state dump"
         if holders:
             link = Link(waiting.at_queue(state), f"{shows}, behind {holders}")
             return f"{one}, and {holders} held the resources", [link], False
         if none_left:
-            free = evidence.join_names(
-                (resources.share(name, 0, total) for name, total in none_left.items()), 3
-            )
-            return (
-                f"{one}, and the node had {free} free",
-                [Link(waiting.at_queue(state), shows)],
-                False,
-            )
+            used, links = _used(state, none_left)
+            return f"{one}, and {used}", [Link(waiting.at_queue(state), shows), *links], False
     return "", [], False
+
+
+def _used(state: Event, none_left: resources.Needs) -> tuple[str, list[Link]]:
+    """What was in use on a node, and what held it if the dump shows this of a single resource."""
+    all_of = evidence.join_names((resources.all_of(n, v) for n, v in none_left.items()), 3)
+    were = "was" if [*none_left.values()] == [1] else "were"
+    links = [Link(waiting.at_totals(state), f"{all_of} on the node {were} in use")]
+    if len(none_left) > 1:
+        return f"{all_of} were in use", links
+    ((name, total),) = none_left.items()
+    leases = waiting.granted(state, name, total)
+    if not leases:
+        return f"{all_of} {were} in use", links
+    held_by = evidence.join_names(each.label for each in leases)
+    links += [
+        Link(each.at, f"{each.label} held {each.amount(name)} of them") for each in leases[:2]
+    ]
+    return f"{held_by} held {all_of}", links
 
 
 def _caused_by(case: Case, wait: _TimedOutGet) -> tuple[Entity, ...]:

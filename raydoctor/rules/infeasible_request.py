@@ -49,7 +49,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
-from raydoctor.rules.shared import jobs, serve, waiting
+from raydoctor.rules.shared import data, jobs, serve, waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
@@ -78,7 +78,7 @@ _APART = 20.0
     daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
-        TASK_FAILED, RAY_EXCEPTION, UNSCHEDULABLE, serve.PENDING, autoscaler.CONFIG, autoscaler.ADDING,
+        TASK_FAILED, RAY_EXCEPTION, UNSCHEDULABLE, serve.PENDING, autoscaler.CONFIG, autoscaler.ADDING, data.NOT_ENOUGH,
     ),
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
@@ -241,8 +241,10 @@ def _finding(
     now_waiting = request.live.waiters if request.live else ()
     count = request.live.number if request.live else max(len(request.raylets), 1)
     severity = "error" if request.live else waiting.severity(case, over=over)
-    needs = "each needs" if count > 1 and request.live is not None else "it needs"
-    fate = "was never scheduled"
+    operator = "" if request.live or requester != _of_operator(case, request) else requester
+    each = (count > 1 and request.live is not None) or operator
+    needs = "each needs" if each else "it needs"
+    fate = "were never scheduled" if operator else "was never scheduled"
     if severity == "error" and not (over or cancelled):
         is_refused = case.of("autoscaler.launch_failed", "autoscaler.attempt_failed")
         fate = "cannot start yet" if is_refused else "can never start"
@@ -327,8 +329,11 @@ def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
     if names:
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
         return f"{kind} {evidence.join_names(map(called, sorted(names)))}", cancelled
-    if again := waiting.retries(case, request.needs):
-        return f"Task {evidence.join_names(called(e['function']) for e in again)}", []
+    caller = _of_operator(case, request)
+    if not caller and (again := waiting.retries(case, request.needs)):
+        caller = f"Task {evidence.join_names(called(e['function']) for e in again)}"
+    if caller:
+        return caller, []
     kinds = {_kind(event) for event in request.raylets}
     return (kinds.pop() if len(kinds) == 1 else "A task or actor"), cancelled
 
@@ -351,6 +356,26 @@ def _deployment(case: Case, request: _Request) -> str:
         if e["step"] != "initialize" and resources.key(serve.amounts(e["required"])) == wanted
     }
     return names.pop() if len(names) == 1 else ""
+
+
+def _operators(case: Case, request: _Request) -> list[Event]:
+    """What Ray Data reports about the operator that waits, if this is the only request and the only such operator."""
+    if request.live or any(_kind(e) == "An actor" for e in request.raylets):
+        return []
+    asked = [e["needs"] for e in case.of("request.infeasible") if not case.torn_down(e)]
+    shapes = {resources.key(resources.amounts(needs)) for needs in asked}
+    reports = list(data.records(case, data.NOT_ENOUGH.kind))
+    is_only = shapes <= {resources.key(request.needs)}
+    return reports if is_only and len({e["operator"] for e in reports}) == 1 else []
+
+
+def _of_operator(case: Case, request: _Request) -> str:
+    """`The MapBatches(f) tasks of Ray Data`; empty if no such operator waits."""
+    reports = _operators(case, request)
+    if not reports:
+        return ""
+    kind = "actors" if reports[0]["operator"].startswith("ActorPool") else "tasks"
+    return f"The {data.operator(reports[0]['operator'])} {kind} of Ray Data"
 
 
 def _kind(report: Event) -> str:
@@ -493,6 +518,8 @@ class _Waiter(NamedTuple):
     """`An actor`, `A task`, or both, where it has no name."""
     submission: str = ""
     """The job that waits, if it is the supervisor of a submitted one."""
+    operator: str = ""
+    """The operator of Ray Data whose tasks wait."""
 
 
 def _names(case: Case, request: _Request, cancelled: list[Event]) -> set[str]:
@@ -510,7 +537,10 @@ def _waiter(case: Case, request: _Request, cancelled: list[Event], *, is_replica
     names = _names(case, request, cancelled)
     kinds = {_kind(event) for event in request.raylets}
     job = jobs.unstarted(case)[0].id if names == _SUPERVISOR and jobs.unstarted(case) else ""
-    return _Waiter(names, is_replica, kinds.pop() if len(kinds) == 1 else "A task or actor", job)
+    reports = [] if names or is_replica else _operators(case, request)
+    operator = data.operator(reports[0]["operator"]) if reports else ""
+    kind = kinds.pop() if len(kinds) == 1 else "A task or actor"
+    return _Waiter(names, is_replica, kind, job, operator)
 
 
 def _less(waiter: _Waiter, given: resources.Needs, before: str) -> Remedy:
@@ -525,6 +555,8 @@ def _less(waiter: _Waiter, given: resources.Needs, before: str) -> Remedy:
         return serve.request(title, given)
     if waiter.names == _SUPERVISOR:
         return jobs.entrypoint(given, waiter.submission)
+    if waiter.operator:
+        return waiting.request(title, given, waiter.operator)
     of = f"the {waiter.kind.partition(' ')[2]} that waits"
     return waiting.request(title, given, evidence.join_names(sorted(waiter.names)) or of)
 

@@ -50,7 +50,7 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import clause, cut, join_names
-from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.failures import cause_above, exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.live import drivers
@@ -83,11 +83,8 @@ _OF_WORKERS = Remedy(
         "grep -n -e 'failed to start' -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
     ),
 )
-_KERNEL = Gap(
-    "kernel log of the job's node",
-    "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL",
-    kernel.SAVE_LOG,
-    about="kernel",
+_ONLY_KERNEL_LOG = (
+    "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL"
 )
 
 
@@ -250,7 +247,7 @@ def _of_submission(case: Case, job: jobs.Submission, copies: Sequence[Event]) ->
         subjects=(Subject("job", job.id, job.command["command"] if job.command else None),),
         remedies=tuple(_remedies(job, raised, bool(causes))),
         covers=(*inside, *evidence.exit_events(_drivers(case, job))),
-        gaps=(_KERNEL,) if _killed(job) and "kernel" not in case.roles else (),
+        gaps=kernel.gaps(case, "the job's node", _ONLY_KERNEL_LOG) if _killed(job) else (),
     )
 
 

@@ -46,9 +46,13 @@ from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import called, size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared.cluster import DeadRaylet, dead_raylets
 from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
     Kill,
+    driver_logs,
+    gcs_logs,
+    is_beside_others,
     is_named,
     is_program,
     kills,
@@ -141,8 +145,9 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
         and _here(case, e, kill)
     ]
     if by_pid:
-        taken.add(id(by_pid[0]))
-        return _Victim(kill, _label(by_pid[0], kill), "the pid is the same", by_pid[0])
+        best = min(by_pid, key=lambda e: (not _has_name(e, kill), _apart(e, kill)))
+        taken.add(id(best))
+        return _Victim(kill, _label(best, kill), "the pid is the same", best)
     if daemon := _daemon(case, kill):
         return daemon
     if _is_alone(case, kill):
@@ -158,16 +163,24 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
         e
         for e in case.exits
         if id(e) not in taken and e.at is not None and e.exit_type == "SYSTEM_ERROR"
-        and any(is_named(kill.comm, name) for name in e.names)
+        and _has_name(e, kill)
         and _near(e, kill, _BY_NAME) and _here(case, e, kill)
     ]  # fmt: skip
     if not by_name:
         return None
-    best = min(by_name, key=lambda e: abs((e.at or 0.0) - (kill.event.at or 0.0)))
+    best = min(by_name, key=lambda e: _apart(e, kill))
     taken.add(id(best))
-    apart = abs((best.at or 0.0) - kill.event.at)
-    how = f"pid {kill.pid} is the host's, but the name {kill.comm} matches and the times are {apart:.0f} s apart"
+    how = f"pid {kill.pid} is the host's, but the name {kill.comm} matches and the times are {_apart(best, kill):.0f} s apart"
     return _Victim(kill, best.label, how, best)
+
+
+def _has_name(exit_: WorkerExit, kill: Kill) -> bool:
+    return any(is_named(kill.comm, name) for name in exit_.names)
+
+
+def _apart(exit_: WorkerExit, kill: Kill) -> float:
+    """Seconds between the kernel's record and the recorded exit."""
+    return abs((exit_.at or 0.0) - (kill.event.at or 0.0))
 
 
 def _is_alone(case: Case, kill: Kill) -> bool:
@@ -209,10 +222,21 @@ def _daemon(case: Case, kill: Kill) -> _Victim | None:
 
 
 def _raylet(case: Case, kill: Kill) -> _Victim | None:
-    for started in case.of("raylet.started"):
+    ended = {raylet.node: raylet for raylet in dead_raylets(case)}
+    then = {node for node, raylet in ended.items() if _ended_then(raylet, kill)}
+    beside = nodes_beside(case, kill.event)
+    running = [e for e in case.of("raylet.started") if _during(case, e, kill)]
+    # Of several, the log of another machine lies here: in a folder of its own, or with the logs of the wrong node.
+    elsewhere = {e["node"] for e in running if e["node"] in then - beside}
+    found = [
+        e
+        for e in running
+        if (e["node"] in beside and (e["node"] in then or not elsewhere))
+        or (not beside and e["node"] in elsewhere)
+    ]
+    by_pid = [e for e in found if e.pid == kill.pid]
+    for started in by_pid or (found if beside or len(found) == 1 else ()):
         node = started["node"]
-        if node not in nodes_beside(case, kill.event) or not _during(case, started, kill):
-            continue
         # A raylet exits when one of its agents does.
         if outlived(case, kill, "raylet"):
             continue
@@ -224,12 +248,20 @@ def _raylet(case: Case, kill: Kill) -> _Victim | None:
     return None
 
 
+def _ended_then(raylet: DeadRaylet, kill: Kill) -> bool:
+    """Whether the first record of this raylet's end is from about the time of the kill."""
+    at = min((e.at for e in (*raylet.seen, *raylet.said) if e.at is not None), default=None)
+    if at is None or kill.event.at is None:
+        return False
+    return abs(at - kill.event.at) <= _BY_PID + kill.event.slack
+
+
 def _gcs(case: Case, kill: Kill) -> _Victim | None:
     begun = min((e.at for e in case.of("raylet.started") if e.at), default=None)
     at = kill.event.at
     if begun and at and not begun - _HEAD_FIRST <= at <= case.ledger.stops.get("gcs", math.inf):
         return None
-    if outlived(case, kill, "gcs_server"):
+    if is_beside_others(case, kill.event, gcs_logs(case)) or outlived(case, kill, "gcs_server"):
         return None
     entity = Entity("daemon", "gcs_server")
     return _Victim(kill, "the GCS", "its name is gcs_server", None, (entity,), "critical")
@@ -238,6 +270,8 @@ def _gcs(case: Case, kill: Kill) -> _Victim | None:
 def _driver(case: Case, kill: Kill) -> _Victim | None:
     for job in case.ledger.jobs.values():
         if job.driver_pid != kill.pid or not _ended_with(job, kill):
+            continue
+        if is_beside_others(case, kill.event, driver_logs(case, kill.pid)):
             continue
         if outlived(case, kill, "driver", kill.pid):
             continue

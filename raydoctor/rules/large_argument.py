@@ -239,10 +239,9 @@ def _client(warned: list[Event]) -> Finding:
 
 def _held(held: Held) -> Finding:
     """Arguments that wait for their tasks: equal in size to the byte, one object per call."""
-    calls = f"Calls to {held.function}.remote(…)" if held.function else "Task calls"
-    each = size(held.bytes)
-    by_value = "by value" if held.by_value else "by value or by one ray.put per call"
-    at = f", at {held.line}" if held.line else ""
+    to = f" to {held.function}" if held.function else ""
+    by_value = ", passed by value" if held.by_value else ""
+    at = f" at {held.line}" if held.line else ""
     gap = Gap(
         "whether these arguments are one value",
         "the object table lists their sizes only; Ray records where an object was created only on request",
@@ -250,8 +249,8 @@ def _held(held: Held) -> Finding:
         optional=True,
     )
     return Finding(
-        f"{calls} each store a copy of a large argument: {held.copies} equal objects of {each} "
-        f"({size(held.copies * held.bytes)} in all) wait for their tasks, passed {by_value}{at}",
+        f"{held.copies} pending calls{to}{at} each hold an argument of the same size, {size(held.bytes)} "
+        f"({size(held.copies * held.bytes)} in all){by_value}: they may be copies of one value",
         tuple(Link(e, f"one of {held.copies} objects: {size(held.bytes)}, used only by a pending task") for e in held.rows[:2])
         + tuple(Link(e, f"the function that reads the argument: {held.function}") for e in held.readers[:1]),
         explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
@@ -441,7 +440,12 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "live: twenty objects of exactly one size wait for their tasks",
         {**_HEADS, "logs/raylet.out": _STORE, **_objects(20)},
-        says=("score.remote(…)", "20 equal objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
+        says=(
+            "20 pending calls to score",
+            "of the same size, 3.8 MiB",
+            "76.3 MiB",
+            "ray.put(value)",
+        ),
         severity="warning",
     ),
     Example(
@@ -452,7 +456,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_objects(20, reader=""),
             **_tasks(20),
         },
-        says=("score.remote(…)", "20 equal objects"),
+        says=("20 pending calls to score", "of the same size"),
         severity="warning",
     ),
     Example(
@@ -462,7 +466,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": _STORE,
             **_objects(20, site="(task call)  | train.py:main:14"),
         },
-        says=("passed by value, at train.py:main:14",),
+        says=("at train.py:main:14", "passed by value: they may be copies of one value"),
         severity="warning",
     ),
     Example(

@@ -264,7 +264,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
             f"raylet.out of node {where}",
             "only that node's own logs record why it ended",
             paste.text(
-                "Copy /tmp/ray/session_latest/logs from node {where} into a folder beside those of the other nodes, add its kernel log (sudo dmesg -T > dmesg.txt), and diagnose the folder above.",
+                "Copy /tmp/ray/session_latest/logs from node {where} into a folder beside those of the other nodes, put its kernel log there as well (sudo dmesg -T > dmesg.txt), and diagnose the folder above.",
                 where=where,
             ),
         ),

@@ -392,7 +392,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
         severity="critical" if local else "error",
         remedies=_remedies(case, raylet),
         covers=(*raylet.seen, *raylet.said, *errors),
-        gaps=() if "kernel" in case.roles or raylet.said else (_kernel(raylet),),
+        gaps=() if raylet.said else _kernel(case, raylet),
     )
 
 
@@ -408,12 +408,12 @@ def _reason(event: Event) -> str:
     return fatal_reason(event)
 
 
-def _kernel(raylet: DeadRaylet) -> Gap:
-    return Gap(
-        f"kernel log of {raylet.ip}",
+def _kernel(case: Case, raylet: DeadRaylet) -> tuple[Gap, ...]:
+    return kernel.gaps(
+        case,
+        f"node {raylet.ip}",
         f"missing from the capture; only this log shows whether the kernel's OOM killer ended pid {raylet.pid}",
-        kernel.SAVE_LOG,
-        about="kernel",
+        kernel.raylet_logs(case, [raylet.node]),
     )
 
 

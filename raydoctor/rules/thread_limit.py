@@ -493,7 +493,7 @@ def _links(dead: Starts | None, aborted: list[WorkerExit], words: list[Event]) -
                 dead.events[-1], f"the last of {dead.count} workers that died while starting"
             )
         for event in dead.given_up[:1]:
-            yield Link(event, "Ray gave up, and the caller got this error")
+            yield Link(event, f"Ray gave up, and the driver got {event['type']}")
     for exit_ in aborted[:1]:
         yield from evidence.exit_links(exit_, most=1)
 

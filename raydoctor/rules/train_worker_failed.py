@@ -47,7 +47,7 @@ from raydoctor.rules.shared.train import Rank, TrainAttempt, TrainRun
 _FIRST = Gap(
     "log of the rank that ended first",
     "the capture contains only errors of ranks that lost a peer",
-    "Add logs/ of every node to the folder, and the kernel log (sudo dmesg -T > dmesg.txt) of the node whose worker is missing.",
+    "Add a folder with the logs of each node, put the kernel log (sudo dmesg -T > dmesg.txt) of the node whose worker is missing into its folder, and diagnose the whole.",
 )
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/fault-tolerance.html"
 _LONGEST = 160

@@ -15,13 +15,14 @@ The first message alone can be harmless: it also appears once a minute while wor
 ## Confirm
 - Run `py-spy dump --pid PID` for all workers while the message repeats: the worker with a different stack blocks the
   others.
-- In `nvidia-smi`, GPUs at 100 % without memory traffic wait in a collective operation. Inspect the worker of an idle
-  GPU.
+- Run `nvidia-smi dmon -s u`: a GPU with `sm` near 100 and `mem` near 0 waits in a collective operation. Inspect the
+  worker of a GPU with `sm` near 0.
 - The workers' own logs, on every node, may contain an error before the first message.
 
 ## Fix
-Fix the worker that is behind. If GPUs have no peer-to-peer access, disable vLLM's own all-reduce, which hangs there. If
-the workers are still compiling, raise the limit or turn compilation off.
+Find the worker whose stack differs, and fix what it waits for. If the GPUs have no peer-to-peer access, disable vLLM's
+own all-reduce, which hangs there, and NCCL's peer-to-peer transport. If the workers are still compiling, raise the
+limit or turn compilation off.
 
     NCCL_P2P_DISABLE=1 vllm serve MODEL --disable-custom-all-reduce   # no peer-to-peer access
     VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1800 vllm serve MODEL          # raise the limit
@@ -217,10 +218,10 @@ def _slow(case: Case, events: Sequence[Event]) -> Finding:
         count=1,
         remedies=(
             Remedy(
-                "Find the worker that is behind, while the engine waits",
+                "Find the worker that blocks the others, while the engine waits",
                 (
                     "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: compare the stacks",
-                    "nvidia-smi   # an idle GPU among busy ones belongs to that worker",
+                    "nvidia-smi dmon -s u   # a GPU with sm near 0 among busy ones belongs to that worker",
                 ),
                 doc=_DOC,
                 finds_cause=True,
@@ -370,10 +371,10 @@ def _remedies(waiting: Sequence[Event]) -> Iterator[Remedy]:
     waited = len(waiting) * int(waiting[0]["seconds"][:6]) if waiting else 0
     longer = max(6 * _LIMIT, 2 * waited)
     yield Remedy(
-        "Find the worker that is behind, while the engine waits",
+        "Find the worker that blocks the others, while the engine waits",
         (
             "pgrep -f 'VLLM::|RayWorker' | xargs -n1 py-spy dump --pid   # on each node: compare the stacks",
-            "nvidia-smi   # an idle GPU among busy ones belongs to that worker",
+            "nvidia-smi dmon -s u   # a GPU with sm near 0 among busy ones belongs to that worker",
         ),
         doc=_DOC,
     )

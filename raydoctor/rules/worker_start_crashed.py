@@ -15,7 +15,7 @@ version other than the raylet's, a missing library, or a limit on threads or fil
 
 ## Confirm
 - `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet.
-  The headline of the report names the exception.
+  The report quotes the exception.
 - On that node, `python -c "import ray"` with the same environment fails with the same error.
 
 ## Fix
@@ -30,6 +30,7 @@ Fix what the import error names, or remove the part of `runtime_env` that causes
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
@@ -49,6 +50,7 @@ _HIDDEN = pattern(
 )
 
 
+_VARIABLES = "env_vars of the runtime_env"
 _PARSE = Remedy(
     "Parse arguments only where the file runs as a program: workers import the module, and their command line is Ray's",
     (
@@ -91,7 +93,9 @@ def _finding(case: Case, one: Starts) -> Finding:
         ),
         count=max(1, one.count),
         severity="warning" if worker_start.is_over(case, one) else None,
-        remedies=(_PARSE,) if _arguments(one) and not raised else tuple(_remedies(case, raised)),
+        remedies=(_PARSE,)
+        if _arguments(one) and not raised
+        else tuple(_remedies(case, one, raised)),
         covers=(*one.events, *one.words, *one.given_up, *worker_start.echoes(case, "dead")),
     )
 
@@ -103,10 +107,19 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
         text = "Ray gave up starting workers because every one died or did not register"
     else:
         text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
-    text += f": {_what(one, raised)}"
-    if names:
-        text += f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(map(called, names))} could not run"
-    return text
+    so = f"so task{'s' if len(names) > 1 else ''} {evidence.join_names(map(called, names))} could not run"
+    if module := _standard_module(raised):
+        text = f"A {module}.py hides Python's own module '{module}': {text[:1].lower()}{text[1:]}"
+    else:
+        text += f": {_what(one, raised)}"
+    return f"{text}, {so}" if names else text
+
+
+def _standard_module(raised: Raised | None) -> str:
+    """The module of Python itself in whose place workers import another file; empty if it is none."""
+    found = _HIDDEN.search(raised.message) if raised else None
+    module = (found["module"] or found["package"]) if found else ""
+    return module if module in sys.stdlib_module_names else ""
 
 
 def _what(one: Starts, raised: Raised | None) -> str:
@@ -135,25 +148,29 @@ def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
     if one.count > 1:
         yield Link(one.events[-1], f"the last of {one.count} processes that died while starting")
     for event in one.given_up[:1]:
-        yield Link(event, "Ray gave up, and the caller got this error")
+        yield Link(event, f"Ray gave up, and the driver got {event['type']}")
 
 
-def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
+def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
     run = worker_start.python_with(path)
+    node = f"node {one.ip}" if one.ip else "the node"
+    variables = ", with the " + ("other " if path else "PYTHONPATH and other ") + _VARIABLES
     message = raised.message if raised else ""
     hidden = _HIDDEN.search(message)
     missing = imports.MISSING.search(message)
     if hidden:
         module = hidden["module"] or hidden["package"]
-        where = f" in {path}" if path else ""
+        own = f"Python's own module '{module}'" if _standard_module(raised) else "the package"
         yield Remedy(
-            f"Rename the {module}.py{where} that hides the real module '{module}'",
+            f"Find the {module}.py that hides {own}, and rename it: run Python with the environment of the workers",
             (
                 paste.shell(
-                    '{python} -c "import {module:name}; print({module:name}.__file__)"',
+                    '{python} -c "import {module:name}; print({module:name}.__file__)"   # on {node}{variables}',
                     python=run,
                     module=module,
+                    node=node,
+                    variables=variables,
                 ),
                 paste.shell(
                     "git mv {module:name}.py our_{module:name}.py   # then change the imports of it",
@@ -186,11 +203,15 @@ def _remedies(case: Case, raised: Raised | None) -> Iterator[Remedy]:
             doc=_DOC,
         )
     yield Remedy(
-        "Start Python on that node with the workers' environment, and repeat until it imports Ray",
+        "Check the fix: with the environment of the workers, Python must import Ray"
+        if hidden or missing
+        else "Find the error: start Python with the environment of the workers, until it imports Ray",
         (
             paste.shell(
-                '{python} -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
+                '{python} -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"   # on {node}{variables}',
                 python=run,
+                node=node,
+                variables=variables,
             ),
             "less /tmp/ray/session_latest/logs/raylet.err   # what the starting workers printed",
         ),
@@ -255,8 +276,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         says=(
             "6 worker processes",
-            "AttributeError: module 'queue'",
-            "connectionpool.py:64",
+            "A queue.py hides Python's own module 'queue'",
             "queue.__file__",
         ),
         is_typical=True,
@@ -280,7 +300,7 @@ EXAMPLES: tuple[Example, ...] = (
         )
         + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n",
         consequences=("get-timeout",),
-        says=("3 worker processes", "AttributeError"),
+        says=("3 worker processes", "A queue.py hides Python's own module"),
     ),
     console(
         "only the final error is available: the cause is Ray's guess",

@@ -108,7 +108,7 @@ def _links(one: Starts) -> Iterator[Link]:
             one.events[-1], f"the last of {one.count} processes that did not register in time"
         )
     for event in one.given_up[:1]:
-        yield Link(event, "Ray gave up, and the caller got this error")
+        yield Link(event, f"Ray gave up, and the driver got {event['type']}")
 
 
 def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:

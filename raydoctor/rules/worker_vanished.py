@@ -37,7 +37,7 @@ Until the cause is known, let Ray retry work that may run twice (a retry repeats
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -87,12 +87,14 @@ _ACTOR_DIED = "The actor died unexpectedly before finishing this task."
 _REASONS = ("The actor is dead because", "The actor died because", "never ran")
 """In the lines of the exception that a console may cut off."""
 
-_KERNEL = Gap(
-    "kernel log of the worker's node",
-    "missing from the capture; only this log shows whether the kernel's OOM killer ended the worker",
-    kernel.SAVE_LOG,
-    about="kernel",
-)
+
+def _kernel_gaps(case: Case, nodes: Iterable[str] = ()) -> tuple[Gap, ...]:
+    return kernel.gaps(
+        case,
+        "the worker's node",
+        "missing from the capture; only this log shows whether the kernel's OOM killer ended the worker",
+        kernel.raylet_logs(case, nodes),
+    )
 
 
 _PIDS = 5
@@ -194,7 +196,7 @@ def _of_texts(case: Case) -> Iterator[Finding]:
         severity="warning" if evidence.goes_on(case, texts[-1]) else None,
         remedies=(_find(), Remedy(_UNTIL_THEN, (ended.ACTOR,))) if is_actors else None,
         covers=(*texts, *case.of("driver.exception")),
-        gaps=() if "kernel" in case.roles else (_KERNEL,),
+        gaps=_kernel_gaps(case),
     )
 
 
@@ -247,7 +249,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         severity="info" if _is_of_end(case, exits) else evidence.severity(case, exits),
         remedies=(_find(exits), *ended.retries(case, exits, _retry_title(case, exits))),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
-        gaps=() if "kernel" in case.roles else (_KERNEL,),
+        gaps=_kernel_gaps(case, (e.node for e in exits if e.node)),
     )
 
 

@@ -83,7 +83,7 @@ def test_one_value_by_value_and_a_breakpoint(ray: RealRay) -> None:
         assert sorted(found) == ["debugger-waiting", "large-argument"]
         assert _listens(found["debugger-waiting"]["remedies"][1]["steps"][0])
     reply = found["large-argument"]
-    assert "12 equal objects of 3.3 MiB" in reply["headline"]
+    assert "each hold an argument of the same size, 3.3 MiB" in reply["headline"]
     assert reply["severity"] == "warning"
     assert "score.remote(value_ref)" in str(reply["remedies"])
 
@@ -91,8 +91,8 @@ def test_one_value_by_value_and_a_breakpoint(ray: RealRay) -> None:
 def test_one_value_by_value_with_creation_sites(ray: RealRay) -> None:
     """Then the line that calls is known, and that no `ray.put` made the copies."""
     with running(ray, "by-value", RAY_record_ref_creation_sites="1"):
-        found = look(ray, until=("passed by value, at",))
-    assert "passed by value, at ‹string›:" in found["large-argument"]["headline"]
+        found = look(ray, until=("passed by value: they",))
+    assert " at ‹string›:" in found["large-argument"]["headline"]
     assert found["large-argument"]["gaps"] == []
 
 

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
+from raydoctor.case.signals import GCS
 from raydoctor.cluster import tables as live
+from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Event
+from raydoctor.model.values import Event, Gap, Source
 
 _KB = 1024
 _PAGE = 4 * _KB
@@ -153,6 +155,50 @@ def nodes_beside(case: Case, event: Event) -> set[str]:
     labels = {source.path: source.node for source in case.sources}
     files = case.ledger.raylet_files.items()
     return {node for path, node in files if labels.get(path) == event.source.node}
+
+
+def is_beside_others(case: Case, event: Event, own: Iterable[Source]) -> bool:
+    """Whether this event's file lies with the logs of another node than these sources, which are of one machine."""
+    labels = {source.node for source in own}
+    return bool(labels) and event.source.node not in labels and bool(nodes_beside(case, event))
+
+
+def raylet_logs(case: Case, nodes: Iterable[str]) -> list[Source]:
+    """The logs of the raylets of these nodes."""
+    wanted = set(nodes)
+    return [s for s in case.sources if case.ledger.raylet_files.get(s.path) in wanted]
+
+
+def gcs_logs(case: Case) -> list[Source]:
+    """The logs of the GCS, which runs on the head."""
+    return [s for s in case.sources if s.role in GCS and not s.is_excerpt]
+
+
+def driver_logs(case: Case, pid: int | None) -> list[Source]:
+    """The core log of a driver, which is on its machine."""
+    return [s for s in case.sources if s.role == "core-driver" and pid and s.pid == pid]
+
+
+def gaps(case: Case, machine: str, why: str, own: Iterable[Source] = ()) -> tuple[Gap, ...]:
+    """The kernel log of a machine as missing evidence, unless the capture has it.
+
+    `own` are other logs of this machine. A kernel log in a folder without a raylet's log may be from any machine.
+    """
+    own = list(own)
+    folders = {source.node for source in own}
+    of_raylets = {s.node for s in case.sources if s.role.startswith("raylet")}
+    logs = {s.node for s in case.sources if s.role == "kernel" and not s.is_excerpt}
+    if logs if not folders else logs & folders or logs - of_raylets:
+        return ()
+    hint = SAVE_LOG
+    if own and len(of_raylets) > 1:
+        beside = min((s.path for s in own), key=lambda path: (path.count("/"), path))
+        hint = paste.text(
+            "Run `sudo dmesg -T > dmesg.txt` on that machine. Put dmesg.txt beside {beside} (unpack the capture if it is an "
+            "archive), and diagnose the whole capture again.",
+            beside=beside,
+        )
+    return (Gap(f"kernel log of {machine}", why, hint, about="kernel"),)
 
 
 def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:

@@ -429,6 +429,10 @@ def at_queue(state: Event) -> Event:
     )
 
 
+def _at_text(state: Event, text: str) -> Event:
+    return _at_row(state, lambda row: text in row)
+
+
 def _at_row(state: Event, is_it: Callable[[str], bool]) -> Event:
     rows = state.message.split("\n")
     number = next((n for n, row in enumerate(rows) if is_it(row)), 0)
@@ -558,6 +562,51 @@ def used_up(state: Event) -> resources.Needs:
     return {name: amount for name, amount in total.items() if amount and not free.get(name)}
 
 
+_LEASES = pattern(
+    r"function_descriptor=\{[^{}]{0,900}?class_name=(?P<class>[^,{}]*), function_name=(?P<function>[^,{}]*),[^{}]*\} [^\n]{0,900}\n"
+    r"(?:[^\n=]{0,900}\n){0,2} resource_set=\{(?P<needs>[^{}]*)\}[^\n]{0,900}: (?P<number>\d{1,9})/\d{1,19}$",
+    re.MULTILINE,
+)
+"""`Granted leases by scheduling class` (2.55; before it `Running tasks by …`): of each class, how many were granted."""
+
+
+class GrantedLeases(NamedTuple):
+    """Tasks or actors of one function or class that a raylet had granted their resources."""
+
+    name: str
+    number: int
+    needs: resources.Needs
+    at: Event
+    """The dump at their line."""
+
+    def amount(self, resource: str) -> str:
+        """How much of a resource they held."""
+        return f"{self.number * self.needs[resource]:g}"
+
+    @property
+    def label(self) -> str:
+        """`2 plan() tasks`, `1 Simulator actor`."""
+        holder = [DumpedHolder(self.name, 0, self.needs)] * self.number
+        return held_by(holder)
+
+
+def granted(state: Event, resource: str, total: float) -> list[GrantedLeases]:
+    """What held all units of a resource in a raylet's last dump; empty if the dump accounts for another amount."""
+    found = []
+    for match in _LEASES.finditer(state.message):
+        needs = resources.amounts_of_spec(match["needs"].replace(" : ", ": "))
+        name = f"{match['class']}.{match['function']}".lstrip(".")
+        if needs.get(resource) and match["number"] != "0":
+            row = match[0].partition("\n")[0]
+            found.append(GrantedLeases(name, int(match["number"]), needs, _at_text(state, row)))
+    return found if sum(f.number * f.needs[resource] for f in found) == total else []
+
+
+def at_totals(state: Event) -> Event:
+    """The dump at the line with the node's total and available resources, which a report quotes."""
+    return _at_row(state, lambda row: "Local resources: " in row)
+
+
 def queue(state: Event) -> int:
     """The number of requests in a raylet's queue, whose name depends on Ray's version."""
     names = ("grant_queue_length", "dispatch_queue_length")
@@ -587,8 +636,45 @@ DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 
 
 def request(title: str, given: resources.Needs, of: str) -> Remedy:
-    """The decorator of a task or actor that requests these resources; `of`: its name, for a comment."""
-    step = paste.python("@ray.remote({parts})   # {of}", parts=_arguments(given), of=of)
+    """The decorator of a task or actor that requests these resources; `of`: its name, for a comment.
+
+    A name of Ray Data's, such as `Read->MapBatches(f)`, stands for the call that adds this operator to the pipeline.
+    """
+    step = data_step(of, _arguments(given)) or paste.python(
+        "@ray.remote({parts})   # {of}", parts=_arguments(given), of=of
+    )
+    return Remedy(title, (step,), doc=DOC)
+
+
+_OPERATOR = pattern(
+    r"(?:class )?(?:MapWorker\()?[^,()]*(?:\([^()]*\)->[^,()]*)*?"
+    r"\b(?P<kind>MapBatches|Map|FlatMap|Filter)\((?P<function>[^()]+)\)\)?"
+)
+_METHODS = {"MapBatches": "map_batches", "Map": "map", "FlatMap": "flat_map", "Filter": "filter"}
+
+
+def data_step(operator: str, arguments: list[str]) -> str:
+    """The call of Ray Data that adds an operator or pool, with these arguments; empty for any other name."""
+    found = _OPERATOR.fullmatch(operator)
+    if not found:
+        return ""
+    method = _METHODS[found["kind"]]
+    if not found["function"].isidentifier():
+        return paste.python("ds.{method:name}(…, {parts})", method=method, parts=arguments)
+    return paste.python(
+        "ds.{method:name}({function:name}, {parts})",
+        method=method,
+        function=found["function"],
+        parts=arguments,
+    )
+
+
+def fewer_actors(name: str, most: int, wanted: int) -> Remedy:
+    """Fewer actors of a class, or a smaller pool of Ray Data."""
+    step = data_step(name, [paste.python("concurrency={most}", most=most)]) or paste.python(
+        "actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=most
+    )
+    title = f"Start at most {evidence.many(most, f'{name} actor')} instead of {wanted}"
     return Remedy(title, (step,), doc=DOC)
 
 

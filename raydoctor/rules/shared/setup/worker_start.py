@@ -173,8 +173,8 @@ class Starts:
 
     @property
     def place(self) -> str:
-        """` on 10.0.0.2`, or nothing."""
-        return f" on {self.ip}" if self.ip else ""
+        """` on node 10.0.0.2`, or nothing."""
+        return f" on node {self.ip}" if self.ip else ""
 
     @property
     def entities(self) -> tuple[Entity, ...]:
