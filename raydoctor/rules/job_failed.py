@@ -55,7 +55,7 @@ from raydoctor.rules.shared import jobs, kernel
 from raydoctor.rules.shared.failures import cause_above, exception_at_end, is_certain_end, program
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.setup import misuse
+from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import RETRIED
 from raydoctor.rules.shared.traceback import (
     FIND_TRACEBACKS,
@@ -820,16 +820,6 @@ def _fix_place(raised: Raised) -> Iterator[Remedy]:
             yield Remedy(f"Check what the program passes to {place}: it raises {raised.name}")
 
 
-_HIDDEN = pattern(
-    r"(?:abc|array|ast|asyncio|base64|bisect|calendar|cmd|code|codecs|collections|concurrent"
-    r"|contextvars|copy|csv|ctypes|dataclasses|datetime|decimal|dis|email|enum|fractions|functools"
-    r"|glob|gzip|hashlib|heapq|html|http|importlib|inspect|io|itertools|json|keyword|locale|logging"
-    r"|math|multiprocessing|numbers|operator|pathlib|pickle|platform|profile|queue|random|ray|re"
-    r"|resource|sched|secrets|select|selectors|shelve|shutil|signal|site|socket|sqlite3|ssl|stat"
-    r"|statistics|string|struct|subprocess|tempfile|test|textwrap|threading|time|timeit|token"
-    r"|tokenize|trace|traceback|types|typing|unittest|urllib|uuid|warnings|weakref|xml|zipfile)"
-)
-"""Modules that Ray or its dependencies import, and whose names programs are likely to have."""
 _LOADERS = ("runpy", "importlib")
 """Modules that load a program by its file's name."""
 _PARTLY = pattern(r"partially initialized module '(?P<name>\w{1,100})'")
@@ -840,7 +830,9 @@ def _shadow(raised: Raised) -> str:
     partly = _PARTLY.search(raised.message)
     for above, frame in pairwise(raised.frames):
         stem = frame.short_file.removesuffix(".py")
-        is_own = frame.is_user_code and frame.function == "<module>" and _HIDDEN.fullmatch(stem)
+        is_own = (
+            frame.is_user_code and frame.function == "<module>" and imports.LIKELY.fullmatch(stem)
+        )
         by_library = not above.is_user_code and not any(w in above.file for w in _LOADERS)
         if is_own and (by_library or (partly and partly["name"] == stem)):
             return frame.file

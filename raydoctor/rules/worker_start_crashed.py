@@ -30,7 +30,6 @@ Fix what the import error names, or remove the part of `runtime_env` that causes
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
@@ -119,7 +118,7 @@ def _standard_module(raised: Raised | None) -> str:
     """The module of Python itself in whose place workers import another file; empty if it is none."""
     found = _HIDDEN.search(raised.message) if raised else None
     module = (found["module"] or found["package"]) if found else ""
-    return module if module in sys.stdlib_module_names else ""
+    return module if imports.LIKELY.fullmatch(module) and module != "ray" else ""
 
 
 def _what(one: Starts, raised: Raised | None) -> str:

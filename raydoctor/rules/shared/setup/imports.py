@@ -62,3 +62,15 @@ def install(module: str, *, of_driver: bool = False) -> Remedy:
         return Remedy(title, (own, installed), doc=_DOC)
     title = f"Install {package} for the workers, which cannot import it"
     return Remedy(title, (installed, own), doc=_DOC)
+
+
+LIKELY = pattern(
+    r"(?:abc|array|ast|asyncio|base64|bisect|calendar|cmd|code|codecs|collections|concurrent"
+    r"|contextvars|copy|csv|ctypes|dataclasses|datetime|decimal|dis|email|enum|fractions|functools"
+    r"|glob|gzip|hashlib|heapq|html|http|importlib|inspect|io|itertools|json|keyword|locale|logging"
+    r"|math|multiprocessing|numbers|operator|pathlib|pickle|platform|profile|queue|random|ray|re"
+    r"|resource|sched|secrets|select|selectors|shelve|shutil|signal|site|socket|sqlite3|ssl|stat"
+    r"|statistics|string|struct|subprocess|tempfile|test|textwrap|threading|time|timeit|token"
+    r"|tokenize|trace|traceback|types|typing|unittest|urllib|uuid|warnings|weakref|xml|zipfile)"
+)
+"""Modules that Ray or its dependencies import, and whose names programs are likely to have."""
