@@ -27,6 +27,7 @@ from raydoctor.rules.shared.traceback import Raised, parse
 _ABOUT_ENDS = ("job-failed", "driver-vanished", "several-jobs")
 """Rules whose headline itself says how the program ended, or that nothing failed."""
 _OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
+_OF_MODULE = pattern(r"(?m)^Traceback \(most recent call last\):\n {2}File .{1,300}, in <module>$")
 _WORD = pattern(r"[^\W\d_]{2}")
 _MOST = 20
 """Records of an incident that are compared with the program's later output: it may have very many."""
@@ -213,13 +214,19 @@ class Effects:
 
 def _got(end: Event) -> str:
     """`got KeyError at train.py:12`, of the traceback that ended a program."""
-    raised = parse(end.text)
+    raised = parse(_uncaught(end.text))
     where = f"{end.source.path.rpartition('/')[2]}:{end.line}"
     if raised is None:
         return f"got the exception at {where}"
     frame = raised.place
     at = f"at {frame.place}" if frame and frame.is_user_code else f"({where})"
     return f"got {_name(end.text, raised)} {at}"
+
+
+def _uncaught(text: str) -> str:
+    """From the last traceback that begins in the program's module: its message may quote further ones."""
+    begin = max((found.start() for found in _OF_MODULE.finditer(text)), default=0)
+    return text[begin:]
 
 
 def _name(text: str, raised: Raised) -> str:

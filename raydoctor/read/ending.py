@@ -97,6 +97,14 @@ _GOES_ON = (" ", "\t", ":", "}", ")", "]")
 """Beginnings of the further lines of an exception's message, and of the stack of a JVM."""
 _MESSAGE = 12
 """Lines of an exception's message that an excerpt may end with."""
+_OF_TORCH = (
+    "CUDA kernel errors might be asynchronously reported at some other API call",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions",
+    "Device-side assertions were explicitly omitted for this error check",
+    "Search for `cudaError",
+)
+"""Lines that PyTorch adds to the message of each error of CUDA (1.13 to 2.9)."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -155,6 +163,8 @@ class _Own:
     text: str
     is_error: bool = False
     """Whether a logger wrote it at the level of an error."""
+    stretch: int = 0
+    """Lines with one number follow each other, with at most blank lines between them."""
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
@@ -276,7 +286,7 @@ def _own_lines(
 
     Those of the program, those of the program and its workers, and the place of Ray's last error in it.
     """
-    last_error = -1
+    last_error, stretch = -1, 0
     writers: dict[str, list[_Own]] = {}
     with_workers: dict[str, list[_Own]] = {}
     quoting: dict[str, str] = {}
@@ -287,16 +297,19 @@ def _own_lines(
         if line.echo == "raylet" and _RETRY in text:
             quoting[""] = "frame" if "ray::" in text else "announced"
             offset += len(raw)
+            stretch += 1
             continue
         quoting[writer] = _quoting(quoting.get(writer, ""), text)
         is_own = text.strip() and not quoting[writer] and not _is_rays(text)
         if not line.echo and line.level in _ERRORS:
             last_error = offset
         if whole and is_own and line.echo in _OF_WORKERS:
-            own = _Own(offset, text, line.level in _ERRORS)
+            own = _Own(offset, text, line.level in _ERRORS, stretch)
             with_workers.setdefault(writer, []).append(own)
             if line.echo in _OF_PROGRAM:
                 writers.setdefault(writer, []).append(own)
+        if writer or (text.strip() and not is_own):
+            stretch += 1
         offset += len(raw)
     return writers, with_workers, last_error
 
@@ -478,12 +491,26 @@ def _last_traceback(own: list[_Own], is_cut: bool, is_uncaught: bool = False) ->
     first = starts[-1]
     is_hydras = first > 0 and own[first - 1].text.startswith(HYDRA)
     if not _ends_with(own[first:], is_cut, is_uncaught or is_hydras):
-        return []
-    for start in reversed(starts[:-1]):
+        found = next((n for n in reversed(starts) if _ends_with_message(own[n:])), None)
+        if found is None:
+            return []
+        first = found
+    for start in reversed([n for n in starts if n < first]):
         if not any(line.text.startswith(_CHAINED) for line in own[start:first]):
             break
-        first = start
+        first = _cause_of_task(own, start, first) or start
     return own[first:]
+
+
+def _cause_of_task(own: list[_Own], begin: int, end: int) -> int:
+    """Where a task's exception begins that caused the one at `end`; 0 if its traceback is at `begin`.
+
+    Python prints it without a header, because it was raised in another process.
+    """
+    first = end
+    while first > begin and own[first - 1].stretch == own[end].stretch:
+        first -= 1
+    return first if own[first].text.startswith("ray.exceptions.") else 0
 
 
 def _ends_with(block: list[_Own], is_cut: bool, is_uncaught: bool) -> bool:
@@ -499,6 +526,35 @@ def _ends_with(block: list[_Own], is_cut: bool, is_uncaught: bool) -> bool:
     if not raised:
         return is_cut
     return len(raised) == 1 or _is_rays_error(texts[raised[0] :])
+
+
+def _ends_with_message(block: list[_Own]) -> bool:
+    """Whether a block is an uncaught exception whose message has further lines, with nothing after it.
+
+    These lines are sentences of an exception of Ray's libraries, what PyTorch adds to each error of CUDA, or
+    tracebacks below a line that announces them. No other line is between them.
+    """
+    texts = [line.text for line in block]
+    raised = next((n for n, text in enumerate(texts) if n and not text.startswith(" ")), 0)
+    frames = [text for text in texts[1:raised] if text.startswith(_FRAME)]
+    if not frames or not _OUTERMOST.match(frames[0]) or block[raised].stretch != block[-1].stretch:
+        return False
+    is_rays = texts[raised].startswith("ray.")
+    number, sentences = raised + 1, 0
+    while number < len(texts):
+        is_above = texts[number + 1 : number + 2] == [_TRACEBACK]
+        if texts[number] == _TRACEBACK and texts[number - 1].endswith(":"):
+            number += 1
+            while number < len(texts) and texts[number].startswith(" "):
+                number += 1
+        elif is_rays and _is_sentence(texts[number]) and sentences < _MESSAGE:
+            sentences += 1
+        elif not texts[number].startswith(_OF_TORCH) and not (
+            is_above and texts[number].endswith(":")
+        ):
+            return False
+        number += 1
+    return raised + 1 < len(texts)
 
 
 def _is_rays_error(texts: list[str]) -> bool:

@@ -18,6 +18,11 @@ from raydoctor.read import ending
 FRAMES = 'Traceback (most recent call last):\n  File "/app/t.py", line 9, in <module>\n    main()\n  File "/app/t.py", line 4, in main\n    f()\n'
 CAUGHT = 'Traceback (most recent call last):\n  File "/app/t.py", line 4, in main\n    f()\nValueError: x\n'
 CHAIN = f"{CAUGHT}\nDuring handling of the above exception, another exception occurred:\n\n{FRAMES}KeyError: 'y'\n"
+TRAIN_FAILED = (
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. After fixing the issue you can restart it.\n"
+    'To continue this run, you can use: `trainer = TorchTrainer.restore("/results/a")`.\n'
+)
+RANK_FAILED = f"ray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{CAUGHT}"
 RAYS_NOISE = (
     "[2026-11-21 10:57:30,000 W 7 7] gcs_client.cc:1: disconnected\n"
     "2026-11-21 10:57:30,138\tINFO worker.py:2001 -- shutting down\n(raylet) a worker died\n(f pid=12) bye\n"
@@ -50,6 +55,13 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
         f"{FRAMES}ValueError: x\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: "
         "resource_tracker: There appear to be 1 leaked semaphore objects\n  warnings.warn('resource_tracker\n",
         f"Error executing job with overrides: ['a=1']\n{CAUGHT}\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
+        f"{FRAMES}{TRAIN_FAILED}",
+        f"{FRAMES}{TRAIN_FAILED}(RayTrainWorker pid=9) rank 1, step 0: 1.25\n",
+        f"{FRAMES}{RANK_FAILED}",
+        f"{FRAMES}{RANK_FAILED}[Rank 3 Error Snippet]:\n{CAUGHT}",
+        f"{FRAMES}RuntimeError: CUDA error: an illegal memory access was encountered\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n",
     ],
 )
 def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
@@ -67,6 +79,10 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
         f"{FRAMES}ValueError: x\n{CAUGHT}",
         "".join(f"(f pid=12) {line}\n" for line in f"{FRAMES}ValueError: x".splitlines()) + "ok\n",
         f"{FRAMES}",
+        f"{FRAMES}{TRAIN_FAILED}went on\n",
+        f"{FRAMES}{TRAIN_FAILED}(f pid=12) bye\nThe next run begins with 2 workers.\n",
+        f"{FRAMES}{RANK_FAILED}went on\n",
+        f"{FRAMES.replace('<module>', 'run')}{RANK_FAILED}",
         f"done\n2026-11-21 10:57:30,138\tWARNING worker.py:1115 -- The agent on node h7 failed with the following error:\n{FRAMES}ValueError: x\n",
         f"done\n2026-11-21 10:57:30,138\tERROR dashboard.py:304 -- The dashboard on node h7 failed with the following error:\n{FRAMES}OSError: x\n",
     ],
@@ -80,6 +96,20 @@ def test_a_chain_is_one_traceback(tmp_path: Path) -> None:
     assert event.line == 2
     assert event.text.startswith("Traceback")
     assert event.text.endswith("KeyError: 'y'")
+
+
+def test_the_cause_of_the_last_exception_may_be_a_task_s(tmp_path: Path) -> None:
+    """Python prints it without a header; an earlier traceback in the output is another one."""
+    cause = (
+        "ray.exceptions.RayTaskError(ValueError): ray::f() (pid=1, ip=10.0.0.2)\nValueError: x\n"
+    )
+    text = (
+        f"{CAUGHT}2026-11-21 10:57:30,138\tERROR tune.py:1037 -- Trials did not complete\n{cause}\n"
+        f"The above exception was the direct cause of the following exception:\n\n{FRAMES}{TRAIN_FAILED}"
+    )
+    event = end_of(tmp_path, text)
+    assert event["ended_by"] == "traceback"
+    assert event.text.startswith(cause)
 
 
 def test_a_paste_may_begin_within_the_traceback(tmp_path: Path) -> None:
