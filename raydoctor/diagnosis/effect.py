@@ -96,7 +96,7 @@ class Effects:
         end = self.endings[event.source]
         if end["ended_by"] == "traceback":
             own = [e for e in self.case.outputs.get(event.source.path, ()) if not e["who"]]
-            went_on = any(event.line < e.line < end.line for e in own)
+            went_on = any(event.line < e.line < end.line for e in own) or self._caught(event)
             return f"{_WENT_ON} and later {_got(end)}, which ended it" if went_on else ""
         left = " and later disconnected from Ray in order" if self._has_left() else ""
         if evidence.outlived(self.case, event):

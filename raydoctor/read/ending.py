@@ -531,30 +531,41 @@ def _ends_with(block: list[_Own], is_cut: bool, is_uncaught: bool) -> bool:
 def _ends_with_message(block: list[_Own]) -> bool:
     """Whether a block is an uncaught exception whose message has further lines, with nothing after it.
 
-    These lines are sentences of an exception of Ray's libraries, what PyTorch adds to each error of CUDA, or
-    tracebacks below a line that announces them. No other line is between them.
+    These lines are Ray's, for an exception that Ray raised, or what PyTorch adds to each error of CUDA. No
+    other line is between them.
     """
     texts = [line.text for line in block]
     raised = next((n for n, text in enumerate(texts) if n and not text.startswith(" ")), 0)
     frames = [text for text in texts[1:raised] if text.startswith(_FRAME)]
     if not frames or not _OUTERMOST.match(frames[0]) or block[raised].stretch != block[-1].stretch:
         return False
-    is_rays = texts[raised].startswith("ray.")
-    number, sentences = raised + 1, 0
-    while number < len(texts):
-        is_above = texts[number + 1 : number + 2] == [_TRACEBACK]
-        if texts[number] == _TRACEBACK and texts[number - 1].endswith(":"):
-            number += 1
-            while number < len(texts) and texts[number].startswith(" "):
-                number += 1
-        elif is_rays and _is_sentence(texts[number]) and sentences < _MESSAGE:
-            sentences += 1
-        elif not texts[number].startswith(_OF_TORCH) and not (
-            is_above and texts[number].endswith(":")
-        ):
-            return False
-        number += 1
-    return raised + 1 < len(texts)
+    message = texts[raised:]
+    if message[0].startswith("ray.") or "-packages/ray/" in frames[-1]:
+        return _is_rays_message(message)
+    return len(message) > 1 and all(text.startswith(_OF_TORCH) for text in message[1:])
+
+
+def _is_rays_message(lines: list[str]) -> bool:
+    """Whether lines end as a message of Ray does: only the last one can show that the program went on.
+
+    It is a sentence, part of an announced block that is indented, the end of a check of what can be pickled,
+    or the exception of a quoted traceback.
+    """
+    if len(lines) < 2:
+        return False
+    above, last = lines[:-1], lines[-1]
+    if last.startswith("====="):
+        return any("serializ" in line for line in above)
+    begin = max(n for n, line in enumerate(above) if not line.startswith((" ", "\t")))
+    if last.startswith((" ", "\t")):
+        return above[begin].rstrip().endswith(":")
+    if begin < len(above) - 1 and any(line.startswith(_FRAME) for line in above[begin:]):
+        return (
+            above[begin] != _TRACEBACK
+            or above[begin - 1].startswith(_CHAINED)
+            or above[begin - 1].endswith(":")
+        )
+    return _is_sentence(last)
 
 
 def _is_rays_error(texts: list[str]) -> bool:

@@ -23,6 +23,29 @@ TRAIN_FAILED = (
     'To continue this run, you can use: `trainer = TorchTrainer.restore("/results/a")`.\n'
 )
 RANK_FAILED = f"ray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{CAUGHT}"
+MESSAGES = (
+    "ray.exceptions.RayTaskError(UserCodeException): ray::Map(f)() (pid=1, ip=10.0.0.2)\n"
+    '  File "/app/t.py", line 4, in f\n    g()\nZeroDivisionError: division by zero\n\n'
+    "The above exception was the direct cause of the following exception:\n\n"
+    "ray::Map(f)() (pid=1, ip=10.0.0.2)\nray.exceptions.UserCodeException: UDF failed to process a data block.\n"
+    "Failed to apply UDF transform after 1/1 attempts (total backoff 0.0s).\n",
+    "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n[Node h7] Traceback (most recent call last):\n"
+    '  File "/app/a.py", line 4, in run\n    f()\nCalledError: Run cmd[9] failed.\n'
+    "Last 50 lines of stdout:\n    ERROR: No matching distribution found for acme\n",
+    "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n[Node h7] It took 25 s. Traceback (most recent call last):\n"
+    '  File "/app/a.py", line 4, in run\n    f()\nCancelledError\n\n'
+    "The above exception was the direct cause of the following exception:\n\n"
+    'Traceback (most recent call last):\n  File "/app/a.py", line 4, in wait\n    f()\nTimeoutError\n',
+)
+"""Exceptions of Ray."""
+IN_RAY = '  File "/venv/lib/python3.11/site-packages/ray/_private/utils.py", line 9, in check\n    raise\n'
+OF_RAY = (
+    "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n"
+    "This process on node h7 was started with:\n    Ray: 2.60.0\n",
+    "TypeError: Could not serialize the function f:\n=====\nChecking Serializability of <function f>\n=====\n"
+    "was found to be non-serializable.\n=====\n",
+)
+"""Exceptions that Ray's code raises."""
 RAYS_NOISE = (
     "[2026-11-21 10:57:30,000 W 7 7] gcs_client.cc:1: disconnected\n"
     "2026-11-21 10:57:30,138\tINFO worker.py:2001 -- shutting down\n(raylet) a worker died\n(f pid=12) bye\n"
@@ -62,6 +85,8 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
         f"{FRAMES}RuntimeError: CUDA error: an illegal memory access was encountered\n"
         "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
         "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n",
+        *(f"{FRAMES}{message}" for message in MESSAGES),
+        *(f"{FRAMES}{IN_RAY}{message}" for message in OF_RAY),
     ],
 )
 def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
@@ -82,6 +107,10 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
         f"{FRAMES}{TRAIN_FAILED}went on\n",
         f"{FRAMES}{TRAIN_FAILED}(f pid=12) bye\nThe next run begins with 2 workers.\n",
         f"{FRAMES}{RANK_FAILED}went on\n",
+        *(f"{FRAMES}{message}went on\n" for message in MESSAGES),
+        *(f"{FRAMES}{IN_RAY}{message}went on\n" for message in OF_RAY),
+        *(f"{FRAMES}{message}" for message in OF_RAY),
+        f"{FRAMES}ray.train.WorkerGroupError: Training failed.\n{CAUGHT}",
         f"{FRAMES.replace('<module>', 'run')}{RANK_FAILED}",
         f"done\n2026-11-21 10:57:30,138\tWARNING worker.py:1115 -- The agent on node h7 failed with the following error:\n{FRAMES}ValueError: x\n",
         f"done\n2026-11-21 10:57:30,138\tERROR dashboard.py:304 -- The dashboard on node h7 failed with the following error:\n{FRAMES}OSError: x\n",
