@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.signals import GCS, TRACEBACKS
-from raydoctor.diagnosis import callers
+from raydoctor.case.signals import GCS, TRACEBACKS, WORKER_DISCONNECTED
+from raydoctor.diagnosis import callers, effect
 from raydoctor.model import ids, text
 from raydoctor.model.values import CONSOLES, Event, Gap
 from raydoctor.rules.shared.live import drivers
@@ -31,7 +31,7 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
         for found in (
             case.of("driver.interrupted"),
             case.of(TERMINATED.kind),
-            _left_running(case),
+            left_running(case),
         )
     )
     unfinished = f" while {_tasks(case, left)} had not finished" if left else ""
@@ -47,7 +47,7 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
     elif left:
         ended = f"the driver ended{unfinished}"
         ended += ", and its output shows no error" if _prints_no_error(case) else ""
-        yield _gap(left[-1], "whether the driver gave up waiting", ended)
+        yield _gap(left[-1], "whether the driver gave up waiting", ended + _last_known(case, left))
     else:
         for end in [e for e in case.endings.values() if e["gave_up"]][:1]:
             said = text.cut(text.one_line(end.text.rpartition("\n")[2]), _LONGEST)
@@ -65,6 +65,20 @@ def _gap(event: Event, unknown: str, ended: str, about: str = "end", hint: str =
     return Gap(unknown, why, hint, about=about, is_observation=True)
 
 
+def _last_known(case: Case, left: list[Event]) -> str:
+    """How the driver of the unfinished tasks ended, as far as the logs show it."""
+    owners = {e["owner"] or e["owner_b"] for e in left}
+    ends = [e for s, e in case.endings.items() if s.role == "driver" and not e["ended_by"]]
+    said = []
+    if len(owners) == 1 and any(
+        e["graceful"] == "true" and e["worker"] in owners for e in case.of(WORKER_DISCONNECTED.kind)
+    ):
+        said.append("the driver disconnected from Ray in order")
+    if len(ends) == 1:
+        said.append(f"its output ends with {effect.last_line(ends[0])}")
+    return f"; {' and '.join(said)}" if said else ""
+
+
 def _prints_no_error(case: Case) -> bool:
     """Whether the output of a driver is in the capture, and shows no exception."""
     kinds = (*TRACEBACKS, "driver.exception")
@@ -72,7 +86,7 @@ def _prints_no_error(case: Case) -> bool:
     return is_shown and not any(e.source.role in CONSOLES for e in case.of(*kinds))
 
 
-def _left_running(case: Case) -> list[Event]:
+def left_running(case: Case) -> list[Event]:
     """Kills of workers that still ran a driver's task when this driver left.
 
     A worker is returned as soon as its task has finished, so that a leased one without an actor runs a task.

@@ -103,9 +103,9 @@ class Effects:
             if end["is_success"] and len(self.endings) == 1:
                 return f"{_WENT_ON}, and its output says that it succeeded"
             if vanished := self._vanished():
-                return f"{_WENT_ON} until its output ended with {_last(end)}. {vanished}"
+                return f"{_WENT_ON} until its output ended with {last_line(end)}. {vanished}"
             code = "" if left else ", and no exit code is known"
-            return f"{_WENT_ON}{left}; its output ends with {_last(end)}{code}"
+            return f"{_WENT_ON}{left}; its output ends with {last_line(end)}{code}"
         caught = self._caught(event)
         if not caught or not caught.place:
             return ""
@@ -187,7 +187,7 @@ class Effects:
     def _open(self) -> str:
         ends = [e for s, e in self.endings.items() if s.role == "driver"]
         if len(ends) == 1 and not ends[0]["ended_by"]:
-            last = _last(ends[0])
+            last = last_line(ends[0])
             said = (
                 f"{_UNKNOWN}: they contain no exit code, and the program's output ends with {last}"
             )
@@ -237,7 +237,7 @@ def _name(text: str, raised: Raised) -> str:
     return found[-1] if found else raised.name
 
 
-def _last(end: Event) -> str:
+def last_line(end: Event) -> str:
     """The last line of an output, if it reads as one: some end with a list or a line of signs."""
     name, line = end.source.path.rpartition("/")[2], end.text.split("\n")[-1]
     is_words = _WORD.match(line) and len(line) <= _QUOTED

@@ -7,7 +7,7 @@ share a branch, and omissions are marked. `verbose` shows everything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydoctor.capture.layout import node_label
 from raydoctor.model import paste
@@ -447,13 +447,31 @@ def verdict(report: Report) -> tuple[str, str, str]:
             "ok",
             "Every log that a diagnosis needs was read, and none shows a failure.",
         )
-    return "NOTHING FOUND", "warning", f"Inconclusive: {_first_gap(report)}"
+    return "INCONCLUSIVE", "warning", f"No failure found, but {_first_gap(report)}"
+
+
+def listed_gaps(report: Report) -> list[Gap]:
+    """The missing evidence that no diagnosis lists itself, without the words of the conclusion."""
+    said = None if report.diagnoses or report.unexplained or report.complete else _main_gap(report)
+    return [_unsaid(gap) if gap is said else gap for gap in unlisted_gaps(report)]
+
+
+def _unsaid(gap: Gap) -> Gap:
+    """A gap without its main clause, which the conclusion has, if there is more to say."""
+    rest = gap.why.partition("; ")[2]
+    is_said = rest and gap.is_observation and len(gap.gist) <= _GIST
+    return replace(gap, why=rest) if is_said else gap
+
+
+def _main_gap(report: Report) -> Gap:
+    """The gap that matters most."""
+    needed = [gap for gap in report.gaps if not gap.optional]
+    return next((gap for gap in needed if gap.is_observation), needed[0])
 
 
 def _first_gap(report: Report) -> str:
     """The gap that matters most, and how many more there are."""
-    needed = [gap for gap in report.gaps if not gap.optional]
-    first = next((gap for gap in needed if gap.is_observation), needed[0])
+    needed, first = [gap for gap in report.gaps if not gap.optional], _main_gap(report)
     said = _text.cut(_text.one_line(first.gist), _GIST)
     more = _text.plural(len(needed) - 1, "more gap")
     return f"{said}, and {more}, see below" if len(needed) > 1 else said
@@ -470,7 +488,7 @@ def _status(view: _View) -> Page:
 
 def _not_seen(view: _View) -> Page:
     """The missing evidence that no diagnosis lists itself."""
-    gaps = unlisted_gaps(view.report)
+    gaps = listed_gaps(view.report)
     if not gaps:
         return []
     hints = view.verbose or not view.report.diagnoses

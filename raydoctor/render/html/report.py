@@ -16,8 +16,8 @@ from raydoctor.render.page import MAX_WIDTH, plain
 from raydoctor.render.report import (
     gaps_title,
     is_same_event,
+    listed_gaps,
     telling,
-    unlisted_gaps,
     verdict,
     zone_of,
 )
@@ -59,7 +59,7 @@ def render(report: Report) -> str:
     page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     is_one = len(roots) == 1
-    unlisted = [gap for gap in unlisted_gaps(report) if gap.about != _OTHERS]
+    unlisted = [gap for gap in listed_gaps(report) if gap.about != _OTHERS]
     charts = list(_charts(report))
     missing = section("gaps", gaps_title(unlisted), gaps(unlisted))
     is_verdict = not report.roots and not report.complete
