@@ -191,8 +191,11 @@ def gaps(case: Case, machine: str, why: str, own: Iterable[Source] = ()) -> tupl
     if logs if not folders else logs & folders or logs - of_raylets:
         return ()
     hint = SAVE_LOG
-    if own and len(of_raylets) > 1:
-        beside = min((s.path for s in own), key=lambda path: (path.count("/"), path))
+    paths = [
+        s.path for s in own if ":" not in s.path
+    ]  # `export.json:…` is no file to put another beside
+    if paths and len(of_raylets) > 1:
+        beside = min(paths, key=lambda path: (path.count("/"), path))
         hint = paste.text(
             "Run `sudo dmesg -T > dmesg.txt` on that machine. Put dmesg.txt beside {beside} (unpack the capture if it is an "
             "archive), and diagnose the whole capture again.",
