@@ -2,6 +2,7 @@
 
     python -m benchmarks.secrets            # every kind of secret in every place and output: some minutes
     python -m benchmarks.secrets --every 5  # each fifth kind
+    python -m benchmarks.secrets --of tables  # only what commands make of live tables
 
 The kinds and the eight places are those of `tests/helpers/secret_corpus.py`. A place is first redacted as a
 text. Then a few kinds at a time are put into logs, live tables, command lines and variables, from which each
@@ -23,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -74,6 +75,7 @@ from tests.helpers import secret_corpus as corpus
 from tests.helpers.captures import capture_of
 from tests.helpers.secret_corpus import Secret, leaked
 
+EVIDENCE = ("logs", "tables", "processes")
 MOST_LEAKED, MOST_REPLACED = 0.01, 0.05
 TOGETHER = 16
 """Kinds in one output: more of them would be cut."""
@@ -339,12 +341,15 @@ def _of_attach(given: Placed, texts: list[str]) -> Iterator[Output]:
 # ---------------------------------------------------------------- shares
 
 
-def outputs(given: Placed) -> Iterator[Output]:
-    """Every output."""
+def outputs(given: Placed, of: Sequence[str]) -> Iterator[Output]:
+    """Every output of these kinds of evidence."""
     with tempfile.TemporaryDirectory() as into:
-        yield from of_logs(given, Path(into) / "logs")
-        yield from of_tables(given, Path(into) / "tables")
-    yield from of_processes(given)
+        if "logs" in of:
+            yield from of_logs(given, Path(into) / "logs")
+        if "tables" in of:
+            yield from of_tables(given, Path(into) / "tables")
+    if "processes" in of:
+        yield from of_processes(given)
 
 
 @contextmanager
@@ -361,11 +366,11 @@ def nothing_redacted() -> Iterator[None]:
     name_of_task.cache_clear()
 
 
-def through(given: Placed) -> tuple[dict[str, int], dict[str, int]]:
+def through(given: Placed, of: Sequence[str]) -> tuple[dict[str, int], dict[str, int]]:
     """By output: the secrets that reach it, and those that it would show without the redactor."""
 
     def count() -> dict[str, int]:
-        made = outputs(given)
+        made = outputs(given, of)
         return {name: sum(bool(leaked(s, text)) for s, _ in given) for name, text in made}
 
     leaks = count()
@@ -394,6 +399,7 @@ def main() -> int:
     )
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--of", nargs="+", choices=EVIDENCE, default=EVIDENCE)
     given = parser.parse_args()
     found: dict[str, tuple[int, int]] = {}
     for place in corpus.TEXT_PLACEMENTS:
@@ -408,7 +414,7 @@ def main() -> int:
     for place in corpus.TEXT_PLACEMENTS:
         secrets = placed(place, given.every, 0)
         for at in range(0, len(secrets), TOGETHER):
-            leaks_here, shown_here = through(secrets[at : at + TOGETHER])
+            leaks_here, shown_here = through(secrets[at : at + TOGETHER], given.of)
             leaked_by.update(leaks_here)
             shown_by.update(shown_here)
         print(f"{place}: {leaked_by.total():,} of {shown_by.total():,} so far", flush=True)
