@@ -23,6 +23,8 @@ _ATTEMPTS = 2
 _ECHOED = 40
 """Lines of the program's output that are shown while it runs: Ray may print several pages."""
 
+_TOKENS_SINCE = (2, 59)
+
 _HELP = """Start a throwaway Ray cluster on this machine, break it and diagnose it.
 
 A small program fails in a temporary Ray cluster of its own (loopback only, in its own folder),
@@ -100,15 +102,28 @@ def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
 
 
 def _run(scenario: Scenario, run: DemoRun) -> None:
-    from raydoctor.demo import cluster
+    from raydoctor.demo import cluster, network
 
     settings = scenario.settings(run.folder)
     _say(f"running {scenario.program} in its own Ray cluster, in {run.folder}")
     for name, value in settings.items():
         _say(f"  with {name}={value}")
+    if not network.is_available() and not _has_tokens():
+        _say(
+            "this Ray has no tokens: until the demo ends, any user of this machine can run code in it"
+        )
     began = time.monotonic()
     cluster.supervise(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
     _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s")
+
+
+def _has_tokens() -> bool:
+    """Whether the installed Ray lets in only clients that have its cluster's token."""
+    import re
+    from importlib.metadata import version
+
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})", version("ray"))
+    return numbers is None or tuple(map(int, numbers.groups())) >= _TOKENS_SINCE
 
 
 def _diagnose(run: DemoRun) -> Report:

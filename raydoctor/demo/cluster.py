@@ -1,8 +1,9 @@
 """A throwaway Ray: started by a driver program in a folder of its own, and gone afterwards.
 
-Nothing of it is reachable from outside (loopback, a token), nothing of the user's Ray is touched
-(`RAY_*` of the environment are dropped, a new local cluster is forced), and only processes that are
-known to be its own are ended: descendants of the driver, or this user's that inherited its marker.
+Nothing of it is reachable from outside (a network of its own if the kernel permits it, loopback, a token),
+nothing of the user's Ray is touched (`RAY_*` of the environment are dropped, a new local cluster is forced),
+and only processes that are known to be its own are ended: descendants of the driver, or this user's that
+inherited its marker.
 
 The programs start no dashboard, with port 0: Ray's agent sends events, with the token, to the dashboard's
 port, where another user could listen. On port 0, none can.
@@ -27,6 +28,8 @@ from types import FrameType
 from typing import NoReturn
 
 import psutil
+
+from raydoctor.demo import network
 
 _MARKER = "RAYDOCTOR_DEMO"
 _LONGEST_FOLDER = 40
@@ -108,6 +111,7 @@ def supervise(
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=network.enter if network.is_available() else None,  # noqa: PLW1509 - no other thread
         )
     deadline = time.monotonic() + seconds
     with run.driver_log.open("rb") as output:

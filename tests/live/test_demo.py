@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,11 +21,11 @@ import pytest
 
 from raydoctor import cli
 from raydoctor.cli import demo as command
-from raydoctor.demo import cluster, machine, scenarios
+from raydoctor.demo import cluster, machine, network, scenarios
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.rules import names
 from tests.helpers import hostile
-from tests.helpers.hostile import MALLORY
+from tests.helpers.hostile import ALICE, MALLORY
 from tests.helpers.real_ray import RETRIES, has_started
 from tests.helpers.waiting import PATIENCE, Program
 
@@ -204,6 +207,83 @@ def test_a_process_that_another_user_marks_is_not_ended() -> None:
         with cluster.throw_away() as run:
             planted = ground.run(MALLORY, ground.program("raylet"), [], run.environment)
         assert alive(planted)
+
+
+LISTENS = """
+import os, socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname()).close()
+print(server.getsockname()[1], os.stat("/proc/self/ns/net").st_ino, os.geteuid(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_demo_has_a_network_of_its_own_or_none(tmp_path: Path) -> None:
+    """What it starts connects to itself there; processes outside find nothing at its port."""
+    reply: list[str] = []
+
+    def connect(line: str) -> None:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(line.split(maxsplit=1)[0])), 5).close()
+            reply.append("reached")
+        reply.append(line)
+
+    with cluster.throw_away() as run:
+        cluster.supervise(run, program(tmp_path, LISTENS), {}, 3, connect)
+    _, namespace, user = reply[-1].split()
+    assert int(user) == os.geteuid()
+    is_own = int(namespace) != os.stat("/proc/self/ns/net").st_ino
+    assert is_own is network.is_available() is (reply[0] != "reached")
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.geteuid() != 0,
+    reason="plays several users: Linux, as root",
+)
+@pytest.mark.parametrize("victim", [0, ALICE])
+def test_no_program_of_the_demo_meets_another_users_listener(victim: int) -> None:
+    """Root has a network without a user namespace; a user has one only if the kernel permits it."""
+    with hostile.ground() as ground:
+        port = ground.listener(MALLORY).port
+
+        def enter() -> list[object]:
+            # As after the login of a user: files of /proc belong to the process's owner.
+            ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+            socket.create_connection(("127.0.0.1", port), 5).close()
+            try:
+                network.enter()
+            except OSError as error:
+                return [os.geteuid(), str(error)]
+            server = socket.create_server(("127.0.0.1", 0))
+            socket.create_connection(server.getsockname()).close()
+            with suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), 5).close()
+                return ["reached"]
+            return [os.geteuid(), "apart"]
+
+        reply = hostile.as_user(victim, enter)
+    assert reply == [victim, "apart"] or (victim and "unshare" in reply[1])
+
+
+@pytest.mark.parametrize("version", [("2.40.0", True), ("2.59.1", False), ("3.0", False)])
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_a_cluster_that_others_can_reach_without_a_token_is_said(
+    version: tuple[str, bool],
+    is_apart: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name, warns = version
+    monkeypatch.setattr(network, "is_available", lambda: is_apart)
+    monkeypatch.setattr("importlib.metadata.version", lambda package: name)
+    path = str(program(tmp_path, "print('hello')"))
+    with cluster.throw_away() as run:
+        monkeypatch.setattr(network, "enter", lambda: None)
+        command._run(scenarios.Scenario("x", "x", path, frozenset()), run)
+    shown = capsys.readouterr().err
+    assert "hello" in shown
+    assert ("this Ray has no tokens" in shown) is (warns and not is_apart)
 
 
 def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:

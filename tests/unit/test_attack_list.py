@@ -28,6 +28,7 @@ ATTACKS = {
         "live.test_as_user::test_as_root_nothing_is_started_for_a_cluster_of_an_unknown_user",
         "live.test_door::test_only_the_user_and_root_come_in",
         "live.test_door::test_another_user_does_not_reach_the_debugger",
+        "live.test_demo::test_no_program_of_the_demo_meets_another_users_listener",
     ),
     "a token is sent": (
         "live.test_trust::test_a_process_of_another_user_is_no_daemon",
@@ -150,6 +151,8 @@ ROWS = {
     "`demo`": (
         "live.test_demo::test_a_process_that_another_user_marks_is_not_ended",
         "live.test_demo::test_a_real_failure_is_found",
+        "live.test_demo::test_the_demo_has_a_network_of_its_own_or_none",
+        "live.test_demo::test_no_program_of_the_demo_meets_another_users_listener",
     ),
     "`completion`": (
         "unit.test_completion::test_running_tasks_are_completed_and_hostile_names_are_not",
