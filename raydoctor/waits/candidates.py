@@ -163,7 +163,7 @@ def idle(case: Case) -> list[UnfinishedTask]:
         used = spent.get(work.worker)
         if work.age < SETTLED or used is None or used > _IDLE * work.age:
             return []
-        if work.peers and work.age <= work.peers.limit:
+        if work.peers and work.age <= work.peers.longest:
             return []
     return sorted(running, key=lambda work: (-work.age, work.id))
 

@@ -471,7 +471,9 @@ def _is_ended_by_call(work: UnfinishedTask, verdict: Verdict | None) -> bool:
 
 def _is_soon(work: UnfinishedTask, verdict: Verdict | None, min_age: float) -> bool:
     """Whether running work would hang by itself if it had waited for longer."""
-    if verdict is None or verdict.helper or work.peers or _wakes_soon(verdict, min_age):
+    if verdict is None or verdict.helper or _wakes_soon(verdict, min_age):
+        return False
+    if work.peers and work.age <= max(work.peers.longest, SETTLED):
         return False
     is_new = work.is_ageless and verdict.at_least < SETTLED
     is_still = _naps(verdict) or _is_still(work, verdict, SETTLED)

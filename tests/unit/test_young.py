@@ -220,3 +220,23 @@ def test_a_capture_of_an_older_raydoctor_is_not_called_too_young(tmp_path: Path)
     """It does not say how many tasks a worker has executed."""
     old = {name: value for name, value in driver().items() if name != "num_executed_tasks"}
     assert both(tmp_path, tables(worker_stats=[old]))[1] == []
+
+
+# ------------------------------------------------------------------ peers
+
+
+@pytest.mark.parametrize(("age", "is_open"), [(10, True), (1.5, False)])
+def test_a_lock_that_a_task_waits_in_for_longer_than_its_peers_took_is_no_all_clear(
+    age: float, is_open: bool, tmp_path: Path
+) -> None:
+    """Ten times as long, it hangs; before that, nothing shows that it ends."""
+    shard = sample.running(1, "shard", {"CPU": 1}, **hang.since(age))
+    rows = tables(
+        tasks=[shard],
+        jobs=[job(300)],
+        finished=[hang.took("shard", 3, 1.8)],
+        samples=hang.waiting(shard, ("shard", "main.py", 8), wchan="futex_wait_queue", syscall=202),
+    )
+    found, left, _ = both(tmp_path, rows)
+    assert found.groups == ()
+    assert (found.is_conclusive, len(left)) == (not is_open, int(is_open))
