@@ -148,8 +148,8 @@ def candidates(
 def idle(case: Case) -> list[UnfinishedTask]:
     """The running tasks, oldest first, if none of them shows progress by the tables alone; otherwise none.
 
-    Each runs for some seconds, longer than its finished peers, and its process was idle for much of them. Ray
-    Serve's own calls do not count.
+    Each runs for some seconds, far longer than its finished peers, and its process was idle for much of
+    them. Ray Serve's own calls do not count.
     """
     spent = {
         row["worker_id"]: live.number(row, "cpu_seconds") for row in live.rows(case, "processes")
@@ -163,7 +163,7 @@ def idle(case: Case) -> list[UnfinishedTask]:
         used = spent.get(work.worker)
         if work.age < SETTLED or used is None or used > _IDLE * work.age:
             return []
-        if work.peers and work.age <= work.peers.longest:
+        if work.peers and work.age <= _TIMES_P95 * work.peers.longest:
             return []
     return sorted(running, key=lambda work: (-work.age, work.id))
 
