@@ -39,7 +39,7 @@ _INTERRUPTED = 130
 _COMPLETE = "_RAYDOCTOR_COMPLETE"
 """The variable with which a shell asks for completions."""
 
-_HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
+_HELP = """Diagnose a broken Ray job: the cause, the evidence and the fix.
 
 \b
 Examples:

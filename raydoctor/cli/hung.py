@@ -34,11 +34,13 @@ _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and 
 
 A task is reported as hung if its stack does not change and it has run at least ten times as long
 as any finished task of the same function. A task without finished peers counts as hung after
---min-age of idle time. Other long waits are listed with the event that would end
-each: a message, a timer, a call to the actor.
+--min-age of idle time. Long waits that are not hangs are listed
+with the event that would end them.
 
-A CPU-bound task, whose stack may change, counts as hung only by the comparison with finished
-tasks; otherwise it is listed as busy. A coroutine suspended at an await is on no thread's stack:
+A CPU-bound task is listed as busy, unless it has run ten times as long as finished tasks
+of its function: then it counts as hung, even if its stack changes.
+
+A coroutine suspended at an await is on no thread's stack:
 raydoctor finds what it waits for among the unfinished calls that its actor made.
 
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,

@@ -22,9 +22,10 @@ OUT_OF_SIGHT = 3
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
 Leftovers are live processes, not defunct ones. Without --kill or --clean this is a dry run.
-With either, raydoctor shows its plan and asks. By default raydoctor searches only this machine.
---node and --all-nodes start a small Ray task on each selected node, which searches there and,
-with --kill, ends leftovers there.
+With either, raydoctor shows its plan and asks.
+
+By default raydoctor searches only this machine. --node and --all-nodes start a small Ray
+task on each selected node, which searches there and, with --kill, ends leftovers there.
 
 raydoctor decides whether a process belongs to Ray, and to which session, from what the process
 inherited or holds open: environment, output, log, object store, process group, POSIX session.

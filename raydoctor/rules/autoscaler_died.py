@@ -18,7 +18,7 @@ instead of a traceback.
 
 ## Fix
 Fix what the exception names (credentials, configuration, quota). Ray does not restart the autoscaler by itself: restart
-the head. This ends the whole cluster, so do it while no job is running. On KubeRay, Kubernetes restarts its container.
+the head. This ends the whole cluster, so do it while no job is running. On KubeRay, Kubernetes restarts the container of the autoscaler.
 
 ## Not this when
 - `monitor.log` only has `Monitor: Execution exception. Trying again...`: the autoscaler continues.

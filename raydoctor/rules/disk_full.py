@@ -3,13 +3,13 @@
 ## What you see
 `ray.exceptions.OutOfDiskError: Local disk is full`. Every ten seconds the raylet writes `… is over 95% full, available
 space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. On a live
-cluster, raydoctor warns from 90 % on, unless 100 GiB or more remain until Ray's threshold. It also warns if the file
+cluster, raydoctor warns from 90% on, unless 100 GiB or more remain until Ray's threshold. It also warns if the file
 system runs out of inodes (`df -i`).
 
 ## Why
 When an object does not fit into the object store, Ray spills other objects to disk. Ray stops spilling when the file
-system is over a threshold (95 % by default), because a completely full disk ends the node. Ray measures the whole file
-system: old sessions, logs, checkpoints and the files of other programs count. On a very large disk, 5 % can be much
+system is over a threshold (95% by default), because a completely full disk ends the node. Ray measures the whole file
+system: old sessions, logs, checkpoints and the files of other programs count. On a very large disk, 5% can be much
 free space.
 
 ## Confirm

@@ -27,7 +27,7 @@ it ends, whatever its methods return: create it without the scarce resource (`nu
 ## Not this when
 - actors that do not wait for other tasks hold everything (`cluster-starved`).
 - no node could ever run the child (`infeasible-request`).
-- some task is still running: the queue is then only long.
+- some task is still running: the children then only wait in a long queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The program uses a reference that Ray no longer counts, or whose owner this session does not have.
+"""The program uses a reference that Ray no longer counts, or whose owner belongs to another driver or cluster.
 
 ## What you see
 `ValueError: You are trying to access Ray objects whose owner is unknown` (up to Ray 2.49 `An application is trying to

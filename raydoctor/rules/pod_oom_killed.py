@@ -9,7 +9,7 @@
 ## Why
 Everything in the container counts towards the limit: workers, Ray's daemons, the object store in `/dev/shm`, and files
 in volumes of medium `Memory`. Above the limit the kernel kills one process of the container, or all of them (cgroup v2
-with Kubernetes 1.28 and later). Ray's memory monitor ends tasks at 95 % of the same limit. But it checks only every 250
+with Kubernetes 1.28 and later). Ray's memory monitor ends tasks at 95% of the same limit. But it checks only every 250
 ms, and it cannot end the head's own daemons or free what the tasks left in shared memory.
 
 ## Confirm

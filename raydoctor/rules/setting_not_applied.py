@@ -1,9 +1,8 @@
 """A `RAY_…` setting is in a driver's environment, where no process reads it.
 
 ## What you see
-Ray runs as if the setting were not there, and prints nothing about it. The memory monitor still kills at 95 %, the disk
-still counts as full at 95 %, and the GCS still declares nodes dead after five failed health checks. No process reports
-a setting that it does not read.
+Ray runs as if the setting were not there, and prints nothing about it. The memory monitor still kills at 95%, the disk
+still counts as full at 95%, and the GCS still declares nodes dead after five failed health checks.
 
 ## Why
 Each Ray process reads `RAY_<name>` from its own environment when it starts (`ray_config_def.h`, Ray 2.9 to 2.60). The

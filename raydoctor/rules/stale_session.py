@@ -5,7 +5,7 @@
 
 ## Why
 Ray keeps the folder of every session: logs, runtime environments, and spilled objects that were not deleted because the
-session was killed. Ray never removes these folders. When the disk is 95 % full, Ray stores no more objects.
+session was killed. Ray never removes these folders. When the disk is 95% full, Ray stores no more objects.
 
 ## Confirm
 - `du -xsh /tmp/ray/session_2*` shows their sizes.

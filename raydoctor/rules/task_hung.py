@@ -32,7 +32,7 @@ itself.
   folder again: the report then names what the task waits for.
 - `faulthandler.dump_traceback_later(600)` at the start of the task prints its stack into the worker's `.err` file,
   which raydoctor reads.
-- `top -p PID` shows 100 % CPU for a loop or native code, and 0 % for a lock, a sleep or a socket.
+- `top -p PID` shows 100% CPU for a loop or native code, and 0% for a lock, a sleep or a socket.
 
 ## Fix
 Fix the line that the stack shows: add a timeout to the socket or subprocess, use `with` for the lock, or make the loop
