@@ -85,7 +85,9 @@ class Effects:
         if end is not None:
             ended = f"{_got(end)} and ended{self._code(end.source)}"
             return Effect(f"{self._program(end.source)} {ended}", ended_driver=True)
-        if severity in ("critical", "error") and (known := self._lost_gcs(events) or self._alive()):
+        if severity in ("critical", "error") and (
+            known := self._lost_gcs(events) or self._refused(events) or self._alive()
+        ):
             return Effect(known)
         printed = islice((e for e in events if e.source in self.endings), _MOST)
         found = next(filter(None, map(self._survived, printed)), "")
@@ -160,6 +162,21 @@ class Effects:
     def _code(self, source: Source) -> str:
         submission = self._submissions.get(source.path)
         return f" with exit code {submission.code}" if submission and submission.code else ""
+
+    def _refused(self, events: Iterable[Event]) -> str:
+        """What a cluster that refuses the shell of a live collection means for running drivers."""
+        is_refused = any(
+            e.kind == "live.probes" and e["outcome"] == "unauthenticated" for e in events
+        )
+        running = list(dict(self._running()).values()) if is_refused else []
+        if not running:
+            return ""
+        names = join_names(running)
+        verb = "keep" if len(running) > 1 else "keeps"
+        refused = (
+            "the cluster refuses new drivers and ray commands from the shell that ran raydoctor"
+        )
+        return f"{names[:1].upper()}{names[1:]} {verb} running; {refused}"
 
     def _alive(self) -> str:
         """That drivers were still running, if a live collection saw them."""

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from raydoctor.case import Case
 from raydoctor.case.facts import Job, WorkerExit
+from raydoctor.case.signals import WORKER_DISCONNECTED
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.gauges import gauges
 from raydoctor.cluster.pods import Pods
-from raydoctor.diagnosis import daemon_ends
+from raydoctor.diagnosis import cut_short, daemon_ends
 from raydoctor.model import ids
 from raydoctor.model.text import called, duration, join_names, one_line, plural, short_id, size
 from raydoctor.model.timeline import (
@@ -37,6 +38,8 @@ from raydoctor.rules.shared.cluster import (
 from raydoctor.rules.shared.oom import kills
 
 CLUSTER = "cluster"
+_SHELL = "shell"
+"""The lane of the shell whose token the cluster refused."""
 FAILURES = ("critical", "error")
 """Severities of diagnoses whose event the chart shows as a failure."""
 _GIB = 1024**3
@@ -59,6 +62,14 @@ _IO_LOGS = ("io-worker", "core-io")
 """Roles of the logs of the processes that spill and restore objects for Ray."""
 _REQUESTED_ENDS = ("raylet.sigterm", "gcs.sigterm", "node.dead")
 """Ends that are a failure if a diagnosis of an error cites them."""
+
+
+_ALIVE = ("worker-frozen",)
+"""Rules about processes that Ray recorded as ended although they were alive."""
+_AFTER_END = 5.0
+"""Seconds after a failed exit within which further records of the same end follow."""
+_ID_LETTERS = 14
+"""Letters of a submission's id that the name of a lane has room for."""
 
 
 @dataclass(slots=True)
@@ -107,7 +118,7 @@ def timeline(
     draft.lanes[CLUSTER] = Lane(CLUSTER, "cluster", "Cluster (GCS)", end=stop)
     diagnoses = list(diagnoses)
     _add_nodes(draft)
-    _add_processes(draft, _subjects(case, diagnoses))
+    _add_processes(draft, _subjects(case, diagnoses) if diagnoses else _unfinished(case))
     _mark_kills(draft)
     _mark_exits(draft)
     _mark_simple(draft)
@@ -117,10 +128,13 @@ def timeline(
     _mark_restarts(draft)
     _mark_daemon_ends(draft, diagnoses)
     _bound_processes(draft, own_records or {})
+    supervisors = _name_jobs(draft)
     for diagnosis in diagnoses:
-        _mark_evidence(draft, diagnosis)
+        _mark_evidence(draft, diagnosis, supervisors)
     _word_exits(draft, diagnoses)
     _mark_failed_driver(draft, diagnoses)
+    _mark_failed_jobs(draft, diagnoses)
+    _drop_later_ends(draft)
     kept = [_of_the_living(draft, m) for n, m in enumerate(draft.marks) if n not in draft.absorbed]
     marks = tuple(
         mark
@@ -216,6 +230,31 @@ def _add_processes(draft: _Draft, subjects: Mapping[str, str]) -> None:
         )
 
 
+def _unfinished(case: Case) -> dict[str, str]:
+    """The workers whose tasks had not finished when the driver left; their names are known otherwise."""
+    return {e["worker"] or e["worker_a"] or e["worker_b"]: "" for e in cut_short.left_running(case)}
+
+
+def _name_jobs(draft: _Draft) -> dict[str, str]:
+    """Name the drivers and supervisors of submitted jobs after these; the lane of each job's supervisor."""
+    supervisors: dict[str, str] = {}
+    for each in jobs.submissions(draft.case):
+        name = each.id if len(each.id) <= _ID_LETTERS else f"{each.id[: _ID_LETTERS - 2]}…"
+        for job in each.jobs:
+            lane = draft.lanes.get(ids.driver_of_job(job.id))
+            if lane is not None:
+                process = f" (pid {job.driver_pid})" if job.driver_pid else ""
+                draft.lanes[lane.id] = replace(lane, name=f"job {name}: driver{process}")
+        written = [e.source for e in (each.exited, each.command) if e is not None]
+        found = [e.value for s in written for e in s.entities if e.kind == "worker"]
+        if lane := next((draft.lanes[w] for w in found if w in draft.lanes), None):
+            supervisors[each.id] = lane.id
+            pid = draft.case.ledger.pids.get(lane.id)
+            process = f" (pid {pid})" if pid else ""
+            draft.lanes[lane.id] = replace(lane, name=f"job {name}: supervisor{process}")
+    return supervisors
+
+
 def _subjects(case: Case, diagnoses: Iterable[Diagnosis]) -> dict[str, str]:
     """The workers that a diagnosis is about, each with the name of the diagnosis's subject, or none."""
     by_pid: dict[int, list[str]] = {}
@@ -278,11 +317,17 @@ def _bound_processes(draft: _Draft, own_records: Mapping[str, OwnRecords]) -> No
             end = end if own is None else max(end, own.last)
             begin = None if begin is None else min(begin, end)
         draft.lanes[lane.id] = replace(lane, node=node, begin=begin, end=end)
+    left = {e["worker"]: e for e in reversed(draft.case.of(WORKER_DISCONNECTED.kind))}
     # The GCS records the end of a driver that still writes while it disconnects.
     for number, mark in enumerate(draft.marks):
         end = draft.lanes[mark.lane].end
         if mark.kind == "end" and ids.job_of_driver(mark.lane) and end is not None:
             draft.marks[number] = replace(mark, at=max(mark.at, end))
+            event = left.get(mark.lane)
+            if event is not None and event.at is not None and event.at <= mark.at:
+                # What ends with the driver ends when it disconnects.
+                draft.marks[number] = replace(mark, at=event.at)
+                draft.lanes[mark.lane] = replace(draft.lanes[mark.lane], end=event.at)
 
 
 def _seen_alive(case: Case) -> set[str]:
@@ -313,8 +358,12 @@ def _lane_of(draft: _Draft, event: Event) -> str:
         named.insert(0, ids.driver_of_job(event["job"]))
     if lane := next((each for each in named if each in draft.lanes), ""):
         return lane
-    if event.kind == "gcs.sigterm":
-        return CLUSTER
+    is_of_shell = event.kind == "live.probes" and event["outcome"] == "unauthenticated"
+    if event.kind == "gcs.sigterm" or is_of_shell:
+        name = "shell that ran raydoctor"
+        if is_of_shell:
+            draft.lanes[_SHELL] = Lane(_SHELL, "process", name, has_own_row=True)
+        return _SHELL if is_of_shell else CLUSTER
     if event.kind.startswith("kube.") and (pod := draft.pods.node(draft.pods.pod_of(event))):
         return pod.id if pod.id in draft.lanes else CLUSTER
     if event.source.role in CONSOLES and len(draft.case.ledger.jobs) == 1:
@@ -541,7 +590,7 @@ def _mark_restarts(draft: _Draft) -> None:
         placed.add(actor)
 
 
-def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
+def _mark_evidence(draft: _Draft, diagnosis: Diagnosis, supervisors: Mapping[str, str]) -> None:
     """The evidence of a diagnosis: marks that exist already, or new ones."""
     for link in diagnosis.chain:
         event = link.event
@@ -563,18 +612,21 @@ def _mark_evidence(draft: _Draft, diagnosis: Diagnosis) -> None:
                 diagnoses=(*mark.diagnoses, diagnosis.id),
             )
     if diagnosis.severity in FAILURES:
-        _mark_failure(draft, diagnosis)
+        _mark_failure(draft, diagnosis, supervisors)
 
 
-def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
+def _mark_failure(draft: _Draft, diagnosis: Diagnosis, supervisors: Mapping[str, str]) -> None:
     """What the diagnosis is about is a failure in the chart, and not evidence only."""
     own = [n for n, mark in enumerate(draft.marks) if diagnosis.id in mark.diagnoses]
     signs = [n for n in own if draft.marks[n].kind in ("sign", "start")]
     if not signs or any(draft.marks[n].kind not in ("sign", "start", "end") for n in own):
         return
     signs.sort(key=lambda n: abs(draft.marks[n].at - (diagnosis.first_at or 0.0)))
-    first = draft.marks[signs[0]]
-    if (lane := _lane_of_subject(draft, diagnosis) or first.lane) != first.lane:
+    lane = _lane_of_subject(draft, diagnosis, supervisors)
+    own = [n for n in signs if draft.marks[n].lane == lane]
+    signs = own or signs
+    first, lane = draft.marks[signs[0]], lane or draft.marks[signs[0]].lane
+    if lane != first.lane:
         # Other processes report the end of a driver or of an actor; the failure is its own.
         at = min(first.at, draft.lanes[lane].end or first.at)
         failed = TimelineMark(
@@ -583,7 +635,7 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
             diagnosis.headline,
             at,
             diagnoses=(diagnosis.id,),
-            short=diagnosis.rule,
+            short=_short(diagnosis),
         )
         draft.marks.append(failed)
         return
@@ -596,15 +648,22 @@ def _mark_failure(draft: _Draft, diagnosis: Diagnosis) -> None:
         else:
             draft.marks[number] = replace(mark, kind="failure")
     draft.marks[signs[0]] = replace(
-        first, kind="failure", text=diagnosis.headline, short=diagnosis.rule
+        first, kind="failure", text=diagnosis.headline, short=_short(diagnosis)
     )
 
 
-def _lane_of_subject(draft: _Draft, diagnosis: Diagnosis) -> str:
-    """The lane of the driver or of the one actor that a diagnosis is about; empty if there is none."""
+def _short(diagnosis: Diagnosis) -> str:
+    """A failure in a few words: which job failed, or the rule."""
+    job = next((s.id for s in diagnosis.subjects if s.kind == "job" and s.id), "")
+    return f"job '{job}' failed" if job and diagnosis.rule == "job-failed" else diagnosis.rule
+
+
+def _lane_of_subject(draft: _Draft, diagnosis: Diagnosis, supervisors: Mapping[str, str]) -> str:
+    """The lane of the driver, job or one actor that a diagnosis is about; empty if there is none."""
     drivers = {ids.driver_of_job(s.id or "") for s in diagnosis.subjects if s.kind == "job"}
     actors = [s.id or "" for s in diagnosis.subjects if s.kind == "actor"]
     workers = draft.case.actor(actors[0]).workers[-1:] if len(actors) == 1 else []
+    workers = [*(supervisors.get(s.id or "", "") for s in diagnosis.subjects), *workers]
     return min(
         drivers & draft.lanes.keys(), default=next((w for w in workers if w in draft.lanes), "")
     )
@@ -623,7 +682,8 @@ def _word_exits(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         about = by_id[mark.diagnoses[0]] if mark.diagnoses else None
         if about is not None and about.count == 1 and _is_about(about, exit_):
             record = mark.text.partition("; ")[2]
-            draft.marks[number] = replace(mark, text=f"{about.headline}; {record}")
+            kind: MarkKind = "silent" if about.rule in _ALIVE else "death"
+            draft.marks[number] = replace(mark, kind=kind, text=f"{about.headline}; {record}")
 
 
 def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
@@ -638,6 +698,37 @@ def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         number, mark = ends[0]
         text, cited = ended.effect or ended.headline, dict.fromkeys((*mark.diagnoses, ended.id))
         draft.marks[number] = replace(mark, kind="death", text=text, diagnoses=tuple(cited))
+
+
+def _mark_failed_jobs(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
+    """The end of the driver of a failed job is a failed exit; the lane of its supervisor says what failed."""
+    failed = {
+        s.id: each.id for each in diagnoses for s in each.subjects if each.rule == "job-failed"
+    }
+    of_job = {
+        ids.driver_of_job(submission.jobs[-1].id): failed[submission.id]
+        for submission in jobs.submissions(draft.case)
+        if submission.jobs and submission.id in failed
+    }
+    for number, mark in enumerate(draft.marks):
+        if mark.kind == "end" and mark.lane in of_job:
+            cited = dict.fromkeys((*mark.diagnoses, of_job[mark.lane]))
+            draft.marks[number] = replace(
+                mark, kind="death", diagnoses=tuple(cited), is_repeat=True
+            )
+
+
+def _drop_later_ends(draft: _Draft) -> None:
+    """A process that failed has no second mark for its end, and ends there."""
+    ends = {m.lane: m for m in draft.marks if m.kind in ("death", "kill") if not m.is_repeat}
+    for number, mark in enumerate(draft.marks):
+        end, lane = ends.get(mark.lane), draft.lanes[mark.lane]
+        if end is None or end is mark or lane.kind != "process":
+            continue
+        if mark.kind in ("end", "death") and abs(mark.at - end.at) < _AFTER_END:
+            draft.absorbed.add(number)
+        if lane.end is not None and abs(lane.end - end.at) < _AFTER_END:
+            draft.lanes[lane.id] = replace(lane, end=end.at)
 
 
 def _is_about(diagnosis: Diagnosis, exit_: WorkerExit) -> bool:

@@ -352,9 +352,12 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
         ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width]
         for n, end in zip(own, ends, strict=False):
-            worded[n] = _placed(
-                *placed[n], end, [w for w in worded.values() if w.text], layout.left
+            others = [w for w in worded.values() if w.text]
+            before = max(
+                (x + 8 for other, x in placed[:n] if other.kind != placed[n][0].kind),
+                default=layout.left,
             )
+            worded[n] = _placed(*placed[n], end, others, (layout.left, before))
     for n, (spot, x) in enumerate(placed):
         period = _period_end(spot, scale)
         yield _Label(spot, x, period, worded[n].text, worded[n].at, worded[n].is_before)
@@ -376,14 +379,21 @@ class _Words(NamedTuple):
     end: float
 
 
-def _placed(spot: _Spot, x: float, most: float, others: Sequence[_Words], least: float) -> _Words:
-    """The words of a mark, behind it or before it, where no others are; those of a period only behind."""
-    free = max((each.end for each in others if each.begin < x - 6), default=least)
+def _placed(
+    spot: _Spot, x: float, most: float, others: Sequence[_Words], least: tuple[float, float]
+) -> _Words:
+    """The words of a mark, behind it or before it, where no others are; those of a period only behind.
+
+    `least`: where words may begin, and those before the mark: above another kind of mark they read as its own.
+    """
+    free = max((each.end for each in others if each.begin < x - 6), default=least[0])
     behind = [each.begin - 8 for each in others if each.begin >= x - 6]
     most, edge = min([most, *behind]), min([x + 6, *behind])
     left = max(x - 6, free)
     after = _words(spot, most - left) if left < x + 14 else ""
-    before = "" if any(mark.until for mark in spot.marks) else _words(spot, edge - free)
+    before = (
+        "" if any(mark.until for mark in spot.marks) else _words(spot, edge - max(free, least[1]))
+    )
     if len(before) > len(after):
         return _Words(before, edge, True, edge - _wide(before), edge + 8)
     return _Words(after, left, False, left, left + 8 + _wide(after))
