@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
 from keyword import iskeyword
@@ -270,11 +270,24 @@ _COMMENT = pattern(r"(?:^|(?<=\s\s))#\s.*")
 Part = Literal["code", "fill-in", "comment"]
 
 
+def rows(step: str) -> Iterator[list[tuple[Part, str]]]:
+    """The parts of each line of a step."""
+    names = PLACEHOLDERS.union(map(str.upper, step.values if isinstance(step, Pasted) else ()))
+    for line in step.split("\n"):
+        yield list(_parts(line, names))
+
+
 def parts(step: str) -> Iterator[tuple[Part, str]]:
-    """A line to paste in its parts: what runs, what the reader replaces first, and a comment."""
+    """A step to paste in its parts: what runs, what the reader replaces first, and comments."""
+    for number, row in enumerate(rows(step)):
+        if number:
+            yield "code", "\n"
+        yield from row
+
+
+def _parts(step: str, names: Collection[str]) -> Iterator[tuple[Part, str]]:
     comment = _COMMENT.search(step)
     end = len(step[: comment.start()].rstrip()) if comment else len(step)
-    names = PLACEHOLDERS.union(map(str.upper, step.values if isinstance(step, Pasted) else ()))
     at = 0
     for word in _FILL_IN.finditer(step, 0, end):
         if word[0] in names or not word[0][0].isalpha():

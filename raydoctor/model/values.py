@@ -121,7 +121,7 @@ class Link:
     event: Event
     shows: str
     code: str = ""
-    """The line of the user's program that failed, and in a second line a caret below the place."""
+    """The line of the user's program that failed, and in a second line Python's marks, if there are any."""
     around: Neighbours | None = None
     """The lines around the record, where a format shows them."""
 

@@ -493,3 +493,12 @@ def test_words_to_replace_are_parts_of_their_own(step: str, shown: str) -> None:
     assert "".join(text for _, text in parts) == step
     marks = {"fill-in": "[{}]", "code": "{}", "comment": ""}
     assert "".join(marks[kind].format(text) for kind, text in parts) == shown
+
+
+def test_a_comment_ends_with_its_line() -> None:
+    step = "table = ray.put(table)   # once\n        self.table = table"
+    assert list(paste.rows(step)) == [
+        [("code", "table = ray.put(table)"), ("comment", "   # once")],
+        [("code", "        self.table = table"), ("comment", "")],
+    ]
+    assert [kind for kind, part in paste.parts(step) if "self" in part] == ["code"]

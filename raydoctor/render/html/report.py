@@ -423,7 +423,7 @@ def _code(block: Sequence[str]) -> Markup:
     """Lines to paste, with the words that the reader replaces first marked; or advice."""
     if all(step.startswith("# ") for step in block):
         return el("p", "", _advice([step.removeprefix("# ").strip() for step in block]))
-    lines = [list(paste.parts(step)) for step in block]
+    lines = [row for step in block for row in paste.rows(step)]
     wide = max((_width(parts) for parts in lines if parts[-1][1]), default=0)
     shown = (join(_line(parts, wide)) for parts in lines)
     return el("pre", "code", join(shown, "\n"))

@@ -384,7 +384,7 @@ def _placed(
 ) -> _Words:
     """The words of a mark, behind it or before it, where no others are; those of a period only behind.
 
-    `least`: where words may begin, and those before the mark: above another kind of mark they read as its own.
+    `least`: where words may begin, and those before the mark: above another kind they read as its own.
     """
     free = max((each.end for each in others if each.begin < x - 6), default=least[0])
     behind = [each.begin - 8 for each in others if each.begin >= x - 6]

@@ -215,12 +215,13 @@ def _is_chained(below: list[str]) -> bool:
 
 
 def _code(below: list[str]) -> str:
-    """The program's line below a frame, and a caret below the part that failed: at its start if Python marks none."""
+    """The program's line below a frame, and Python's marks below the part that failed, if it made any."""
     found = _CODE.fullmatch(below[0]) if below else None
     if not found:
         return ""
     marks = below[1] if len(below) > 1 and _MARKS.fullmatch(below[1]) and "^" in below[1] else ""
-    return f"{found['code']}\n{marks[len(found['indent']) :] or '^'}"
+    shown = marks[len(found["indent"]) :]
+    return f"{found['code']}\n{shown}" if shown else found["code"]
 
 
 def cut_off(text: str) -> Raised | None:
