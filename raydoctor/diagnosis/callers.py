@@ -11,12 +11,10 @@ from dataclasses import replace
 
 from raydoctor.case import Case
 from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK
-from raydoctor.model.patterns import pattern
 from raydoctor.model.text import cut
 from raydoctor.model.values import Diagnosis, Event, Link
 from raydoctor.rules.shared.traceback import Raised, TracebackFrame, parse
 
-_GOT = pattern(r"\bthe driver got (?:\w+|the error)$")
 _CODE = 120
 """Columns of the program's line that are shown."""
 
@@ -40,9 +38,7 @@ def _with_caller(case: Case, link: Link) -> Link:
     # The rule may have quoted the same line of code.
     if link.shows.endswith(quoted := f" at: {_line(frame)}"):
         return replace(link, shows=f"{link.shows.removesuffix(quoted)} {at(frame)}")
-    names_error = _GOT.search(link.shows)
-    joined = " " if names_error else "; the error was raised "
-    return replace(link, shows=f"{link.shows}{joined}{at(frame)}")
+    return replace(link, shows=f"{link.shows}; the error was raised {at(frame)}")
 
 
 def caller(case: Case, exception: Event) -> TracebackFrame | None:

@@ -61,7 +61,7 @@ def test_check_is_shown_without_the_request_to_report_a_bug() -> None:
 
 
 _DECIMAL = re.compile(r"\d ?(?:k|M|G|T)B\b")
-_PROGRAM = re.compile(r"(?:; the error was raised| got \w+) at \S+:\d+: .*")
+_PROGRAM = "; the error was raised at "
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ _PROGRAM = re.compile(r"(?:; the error was raised| got \w+) at \S+:\d+: .*")
 def test_sizes_in_a_report_are_binary(golden: Path) -> None:
     """Ray prints binary sizes as `20MB`: a report names them `20 MiB`, or its numbers could not be compared."""
     for found in json.loads(golden.read_text())["diagnoses"]:
-        chain = [_PROGRAM.sub("", link) for link in found["chain"]]
+        chain = [link.partition(_PROGRAM)[0] for link in found["chain"]]
         remedies = [line for remedy in found["remedies"] for line in remedy]
         assert [s for s in (found["headline"], *chain, *remedies) if _DECIMAL.search(s)] == []
