@@ -234,8 +234,8 @@ def _unsettled_waits(case: Case) -> Iterator[Gap]:
         )
     for task in hangs.idle_tasks(case)[:1]:
         yield Gap(
-            "whether the oldest task ends",
-            f"{task.label} has run for {duration(task.age)}, and no running task uses its CPU",
+            "whether the longest-running task makes progress",
+            f"{task.label} has run for {duration(task.age)}, and no running task uses CPU time",
             "See what it waits for: raydoctor hung",
             is_observation=True,
         )

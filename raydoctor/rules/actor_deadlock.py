@@ -260,7 +260,7 @@ def _shows(worker: calls.Worker, *, alone: bool) -> str:
     )
 
 
-_INFERRED = ". It holds no handle of a busy actor outside this group (inferred from these counts, ray stack can confirm it)"
+_INFERRED = ". It holds no handle of any other busy actor. This is inferred from these counts; `ray stack` can confirm it"
 
 
 def _remedies(names: Sequence[str], *, alone: bool, places: str = "") -> tuple[Remedy, ...]:

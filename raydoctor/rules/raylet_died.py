@@ -6,7 +6,7 @@
 - About 15 s later the GCS marks the node dead.
 
 ## Why
-The raylet is the daemon that runs a node. If its log ends without a reason, it was killed from outside: SIGKILL by a
+The raylet is the daemon that runs a node. If its log ends without a signal or an error, it was killed from outside: SIGKILL by a
 person or script, or by the kernel's OOM killer. If the log ends with a failed check or a crash report, that is the
 cause. All workers of the node exit with their raylet.
 
@@ -363,7 +363,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
             0,
             Link(
                 raylet.started,
-                "from this start to its end, the raylet's log records no SIGTERM and no shutdown",
+                "from this line to its end, the log records no SIGTERM and no shutdown",
             ),
         )
     links += witnesses(raylet)
@@ -399,7 +399,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
 def _how(raylet: DeadRaylet) -> str:
     if raylet.said:
         return _reason(raylet.said[0])
-    return "ended suddenly, probably by SIGKILL: its log stops without a reason"
+    return "ended suddenly, probably by SIGKILL: its log stops without a signal or an error"
 
 
 def _reason(event: Event) -> str:

@@ -65,7 +65,7 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
         return
     first, reason = next(iter(refused.items()))
     others = ", ".join(name for name in refused if name != first)
-    why = f"could not be read from {first} ({reason}), and not from {others} either"
+    why = f"none of {first} ({reason}), {others} could be read"
     yield Gap(WHAT, why, _HINT, optional=True, about="kernel")
 
 

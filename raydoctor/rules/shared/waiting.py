@@ -462,7 +462,7 @@ END_ACTORS = (
     "ray list actors --filter state=ALIVE --detail   # their names, namespaces and jobs",
     'ray.kill(ray.get_actor("NAME", namespace="NAMESPACE"))   # a named actor, from any driver',
     "ray job stop SUBMISSION_ID   # an actor without a name ends with its job. ray list jobs shows the ids of submitted jobs",
-    "kill PID   # the driver of a job that was not submitted, on its node: DRIVER_INFO in ray list jobs --detail",
+    "kill PID   # on the node of the driver, for a job that was started without ray job submit: the pid is in driver_info of ray list jobs --detail",
 )
 """Only a handle can end an actor, and another job has handles of named actors only."""
 
