@@ -301,6 +301,8 @@ def _filled(disk: RayDisk) -> str:
     amount = size(most.bytes)
     if most.what == "old sessions":
         return f", with {amount} in {evidence.many(most.number, 'old session')}"
+    if most.what == disks.OTHER:
+        return f", with {amount} neither in logs nor in spilled objects"
     return f", with {amount} in {most.what}"
 
 
@@ -383,6 +385,8 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
             yield _fewer_objects(use)
         elif use.what == "logs":
             yield _logs(use)
+        elif use.what == disks.OTHER:
+            yield _other_files(use)
     if not large:
         ray = sum(use.bytes for use in now.uses)
         yield Remedy(
@@ -394,6 +398,19 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
                 ),
             ),
         )
+
+
+def _other_files(use: Use) -> Remedy:
+    """Ray keeps packages and sockets there; large files are usually those of a program."""
+    return Remedy(
+        "Find the largest files in the folder of the session, and move those of a program elsewhere",
+        (
+            paste.shell(
+                "du -ah {path:path} 2>/dev/null | sort -h | tail -20   # on that node",
+                path=use.path,
+            ),
+        ),
+    )
 
 
 def _old_sessions(root: str, use: Use | None) -> Remedy:

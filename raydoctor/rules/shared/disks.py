@@ -17,6 +17,8 @@ NO_SPACE = "No space left on device"
 """The system's own words (ENOSPC), in exceptions of Python, Rust and C++."""
 FULL = Entity("disk", "")
 """The disk that a program's exception is about, which does not name it."""
+OTHER = "the rest of the session"
+"""Files in the folder of a session that are neither logs nor spilled objects."""
 _WORTH_LISTING = 0.01
 """Share of the disk's used space from which on a use is listed."""
 
@@ -38,6 +40,7 @@ class Use(NamedTuple):
         least = "at least " if self.truncated else ""
         is_many = self.what == "old sessions"
         what = evidence.many(self.number, "old session") if is_many else self.what
+        what = "files that are neither logs nor spilled objects" if self.what == OTHER else what
         return f"{what} in {self.path}: {least}{size(self.bytes)}"
 
 
