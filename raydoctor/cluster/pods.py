@@ -28,6 +28,11 @@ _CUT = 50
 """Characters that KubeRay 1.0 kept of the name of a group or cluster."""
 _AROUND = 60.0
 """Seconds by which Kubernetes may record an end before or after Ray's last record of it, clocks included."""
+_ROUNDED = 2.0
+"""Seconds by which a raylet may seem to start after its container's end: the kubelet writes whole seconds.
+
+The raylet of the next container starts later.
+"""
 _NOTICED = 600.0
 """Seconds after the last record of the logs in which an end can still belong to them."""
 
@@ -54,6 +59,17 @@ class RayNode(NamedTuple):
     """Of the folder of its logs."""
     started: float | None
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """Names that may be that of its pod."""
+        return self.hostname, self.label.rpartition("/")[2]
+
+
+def _likeness(pod: Event, node: RayNode) -> int:
+    """How surely a node ran in a pod: pods of other namespaces may have its name, ended pods its address."""
+    is_named, is_at = pod["pod"] in node.names, pod["ip"] == node.ip
+    return 2 * (is_named and bool(pod["pod"])) + (is_at and bool(pod["ip"]))
+
 
 def is_head(event: Event) -> bool:
     """Whether a pod is the head of its cluster."""
@@ -70,11 +86,18 @@ class Pods:
         self._nodes: dict[str, list[RayNode]] = {}
         """By host name, folder and address."""
         for node in _nodes(case):
-            for name in {node.ip, node.hostname, node.label.rpartition("/")[2]} - {""}:
+            for name in {node.ip, *node.names} - {""}:
                 self._nodes.setdefault(name, []).append(node)
+        self._best: dict[str, tuple[int, str, str]] = {}
+        """The likeness, namespace and name of the pod that fits best, by the id of a node."""
+        for event in case.of("kube.pod"):
+            for node in self._alike(event):
+                fit = (_likeness(event, node), event["namespace"], event["pod"])
+                self._best[node.id] = max(self._best.get(node.id, fit), fit)
         own = [e for e in case.of("kube.pod", "kube.container") if self.node(e)]
         self.clusters = frozenset(name for e in own if (name := e["cluster"] or _cluster(e["pod"])))
         """The RayClusters of the logs, as far as pods show them."""
+        self._namespaces = frozenset(e["namespace"] for e in own)
         self._is_joined = bool(own)
         self._span = _span(case)
 
@@ -149,13 +172,33 @@ class Pods:
 
     def node(self, pod: Event) -> RayNode | None:
         """The Ray node that ran in a pod at the time of the event: the last one that had started by then."""
-        if not self._nodes:
-            return None
-        names = (pod["ip"], pod["pod"])
-        found = [node for name in names if name for node in self._nodes.get(name, ())]
+        found = self._in(pod)
         if pod.at is not None:
-            found = [n for n in found if n.started is None or n.started <= pod.at + _AROUND]
+            latest = pod.at + (_ROUNDED if pod.kind == "kube.container" else _AROUND)
+            found = [n for n in found if n.started is None or n.started <= latest]
         return max(found, key=lambda node: node.started or 0.0, default=None)
+
+    def _in(self, pod: Event) -> list[RayNode]:
+        """The Ray nodes that ran in a pod, one after the other, and that fit no other pod better."""
+        own = (pod["namespace"], pod["pod"])
+        return [
+            node
+            for node in self._alike(pod)
+            if (best := self._best.get(node.id)) is None
+            or own == best[1:]
+            or _likeness(pod, node) >= best[0]
+        ]
+
+    def _alike(self, pod: Event) -> list[RayNode]:
+        names = (pod["ip"], pod["pod"])
+        return [node for name in names if name for node in self._nodes.get(name, ())]
+
+    def _precedes(self, pod: Event) -> bool:
+        """Whether the event happened before any node of the logs started: it ended an earlier session."""
+        if pod.at is None or not self._nodes:
+            return False
+        all_nodes = (node for nodes in self._nodes.values() for node in nodes)
+        return all(n.started is not None and n.started > pod.at + _ROUNDED for n in all_nodes)
 
     def in_time(self, event: Event) -> bool:
         """Whether an event can belong to the time of the logs; without times or logs it can."""
@@ -174,16 +217,22 @@ class Pods:
     def entities(self, pod: Event) -> tuple[Entity, ...]:
         """What a pod's end explains: the pod, the Ray node in it, and the head where it was the head."""
         node = self.node(pod)
-        values = [f"{pod['namespace']}/{pod['pod']}", pod["ip"]]
-        values += [node.id, node.ip] if node else []
-        values += ["head"] if is_head(pod) else []
+        values = [f"{pod['namespace']}/{pod['pod']}"]
+        # What ended before a node of the logs started there is no cause of what happened to that node.
+        values += [node.id, node.ip] if node else [] if self._in(pod) else [pod["ip"]]
+        values += ["head"] if is_head(pod) and not self._precedes(pod) else []
         return tuple(dict.fromkeys(hosts.entity(value) for value in values if value))
 
-    def is_of_ours(self, cluster: str) -> bool:
+    def is_of_ours(self, cluster: str, namespace: str) -> bool:
         """Whether a RayCluster, or a RayJob or RayService whose cluster has its name, is that of the logs."""
-        return not self._is_joined or any(
-            name == cluster or name.startswith(f"{cluster}-") for name in self.clusters
+        return not self._is_joined or (
+            self._is_in_ours(namespace)
+            and any(name == cluster or name.startswith(f"{cluster}-") for name in self.clusters)
         )
+
+    def _is_in_ours(self, namespace: str) -> bool:
+        """Whether pods of the logs are, or may be, in this namespace."""
+        return not namespace or not self._namespaces or bool({"", namespace} & self._namespaces)
 
     def is_ours(self, event: Event) -> bool:
         """Whether a pod is one of Ray's, and of the cluster of the logs where they show which it is."""
@@ -191,7 +240,8 @@ class Pods:
             return True
         if self._is_joined:
             named = event["cluster"] or _cluster(event["pod"], self.clusters)
-            return bool(named) and named in self.clusters
+            is_named = bool(named) and named in self.clusters
+            return is_named and self._is_in_ours(event["namespace"])
         return _is_rays(event) and not self._is_of_another_program(event)
 
     def _is_of_another_program(self, event: Event) -> bool:

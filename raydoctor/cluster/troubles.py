@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.cluster import hosts
+from raydoctor.cluster import hosts, slurm_jobs
 from raydoctor.cluster.pods import Pods
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -93,7 +93,7 @@ def failed_jobs(case: Case) -> list[Event]:
 
     They are the consequence of any failure in a job, and troubles only if none is known.
     """
-    accounts = [e for e in case.of("slurm.job") if _has_failed_word(e["state"])]
+    accounts = [e for e in slurm_jobs.accounts(case) if _has_failed_word(e["state"])]
     jobs = [event for event in accounts if "." not in event["job"]]
     return [*(jobs or accounts), *(event for event in case.of("slurm.cancelled") if event["why"])]
 
@@ -256,7 +256,7 @@ def _clusters(case: Case, pods: Pods) -> Iterator[Trouble]:
             continue
         failed = has_failed[event["namespace"], event["name"]] = _has_failed(event)
         named = event["cluster"] or (owner if event.kind == "kube.workload" else event["name"])
-        if failed and pods.is_of_ours(named):
+        if failed and pods.is_of_ours(named, event["namespace"]):
             found.append(event)
     made = {
         (event["namespace"], event["name"]): event.at or 0.0
@@ -267,7 +267,11 @@ def _clusters(case: Case, pods: Pods) -> Iterator[Trouble]:
     for event in filter(_is_about_cluster, case.of("kube.event")):
         key = (event["namespace"], event["name"])
         is_new = key not in made or event.at is None or event.at > made[key]
-        if is_new and has_failed.get(key, True) and pods.is_of_ours(_owner(event)):
+        if (
+            is_new
+            and has_failed.get(key, True)
+            and pods.is_of_ours(_owner(event), event["namespace"])
+        ):
             last[key[0], key[1], event["reason"]] = event
     for event in (*found, *last.values()):
         if pods.in_time(event):

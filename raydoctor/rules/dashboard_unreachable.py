@@ -42,6 +42,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, TRACEBACK
 from raydoctor.cluster import hosts
+from raydoctor.cluster.pods import SIGNALS, Pods
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
@@ -185,6 +186,7 @@ _OTHER_PORTS = {"6379": "the GCS", "10001": "Ray Client"}
     explains=("choice-of-cluster",),
     caused_by=("dashboard", "gcs", "host"),
     looks_for=(
+        *SIGNALS,
         *(
             _NO_CONNECTION,
             _NO_REPLY,
@@ -230,9 +232,12 @@ def _of_events(case: Case) -> Iterator[Finding]:
         if e["state"] in ("Running", "SUCCEEDED")
     }
     found: dict[str, list[tuple[Event, str]]] = {}
+    pods = Pods(case)
     for event in case.of("kube.event"):
         request = _REQUEST.search(event["message"])
-        if request and int(event["count"] or 1) >= _NOT_YET and event["name"] not in ready:
+        is_ours = event["about"] == "Pod" or pods.is_of_ours(event["name"], event["namespace"])
+        is_lasting = int(event["count"] or 1) >= _NOT_YET and event["name"] not in ready
+        if request and is_ours and is_lasting:
             found.setdefault(request["address"], []).append((event, request["why"]))
     for address, events in found.items():
         last, why = events[-1]

@@ -71,7 +71,7 @@ _WRONG_ID = Signal(
     severity="critical",
     rank=4,
     explains=("host",),
-    caused_by=("host",),
+    caused_by=("daemon", "gcs", "host", "raylet"),
     looks_for=(*SIGNALS, _WRONG_ID),
 )
 def head_restarted(case: Case) -> Iterator[Finding]:
@@ -103,8 +103,8 @@ def _finding(case: Case, pods: Pods, ends: list[Event]) -> Finding:
             *(Link(end, "the container of the head ended, and was started again") for end in ends[:2]),
             *(Link(event, "its liveness probe failed") for event in probes[-1:]),
         ),
-        explains=(hosts.entity(f"restart of {name}"), hosts.entity("head"), *_node(pods, last)),
-        caused_by=(hosts.entity(name),),
+        explains=(hosts.entity(f"restart of {name}"), *_node(pods, last)),
+        caused_by=(hosts.entity(name), *_daemons(pods, last, probes)),
         subjects=kubernetes.subjects(ends),
         count=max(number, 1),
         remedies=tuple(_remedies(last, probes)),
@@ -151,6 +151,18 @@ def _node(pods: Pods, end: Event) -> tuple[Entity, ...]:
     )
 
 
+def _daemons(pods: Pods, end: Event, probes: list[Event]) -> tuple[Entity, ...]:
+    """What ends a container that was not ended from outside: `ray start --block` exits with its GCS or raylet."""
+    node = pods.node(end)
+    if probes or end["reason"] == "OOMKilled" or end["exit_code"] in _FROM_OUTSIDE:
+        return ()
+    raylet = (Entity("raylet", node.id),) if node else ()
+    return (Entity("daemon", "gcs_server"), Entity("gcs", "gcs"), *raylet)
+
+
+_FROM_OUTSIDE = frozenset({"", "0", "137", "143"})
+
+
 def _why(end: Event, probes: list[Event]) -> str:
     if end["reason"] == "OOMKilled":
         return "because it exceeded its memory limit"
@@ -166,7 +178,11 @@ def _why(end: Event, probes: list[Event]) -> str:
 
 def _lost(case: Case, end: Event) -> str:
     """What went with it, where the RayCluster says so."""
-    clusters = [e for e in case.of("kube.cluster") if e["name"] == end["cluster"]]
+    clusters = [
+        e
+        for e in case.of("kube.cluster")
+        if (e["namespace"], e["name"]) == (end["namespace"], end["cluster"])
+    ]
     if any(e["fault_tolerant"] == "true" for e in clusters):
         return ""
     return "; without GCS fault tolerance its jobs and actors are lost" if clusters else ""
@@ -177,7 +193,10 @@ def _replaced(case: Case, pods: Pods) -> Iterator[Finding]:
     made = [
         e
         for e in case.of("kube.event")
-        if e["reason"] == "CreatedHeadPod" and pods.in_time(e) and e["about"] == "RayCluster"
+        if e["reason"] == "CreatedHeadPod"
+        and pods.in_time(e)
+        and e["about"] == "RayCluster"
+        and pods.is_of_ours(e["name"], e["namespace"])
     ]
     for (_, cluster), group in evidence.grouped(
         made, lambda e: (e["namespace"], e["name"])

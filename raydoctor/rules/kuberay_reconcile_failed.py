@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster.pods import SIGNALS, Pods
 from raydoctor.cluster.troubles import CONFLICT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -105,7 +106,7 @@ _STACK = 60
     rank=90,
     explains=("autoscaler",),
     fallback=True,
-    looks_for=(ERROR, PANIC, FRAME),
+    looks_for=(*SIGNALS, ERROR, PANIC, FRAME),
 )
 def kuberay_reconcile_failed(case: Case) -> Iterator[Finding]:
     """One finding for panics, else one per object and error, unless another rule says why no pod appears."""
@@ -123,12 +124,13 @@ def kuberay_reconcile_failed(case: Case) -> Iterator[Finding]:
         is_over = _object(events[-1])[1] in ready
         if lasting or (evidence.total(events) >= _AGAIN and not is_over):
             yield _rejected(events, "error" if lasting else "warning")
-    seen = {_object(e)[1] for e in errors}
+    seen, pods = {_object(e)[1] for e in errors}, Pods(case)
     warned = [
         e
         for e in case.of("kube.event")
         if e["about"].startswith("Ray") and e["type"] == "Warning" and _EVENTS.fullmatch(e["reason"])
         and e["name"] not in seen and not _HEALS.search(e["message"])
+        and pods.is_of_ours(e["name"], e["namespace"])
         and not (e["name"] in ready and e["reason"].startswith("FailedTo"))
     ]  # fmt: skip
     for events in evidence.grouped(warned, lambda e: (e["about"], e["name"], e["reason"])).values():

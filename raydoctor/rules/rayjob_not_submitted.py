@@ -44,7 +44,7 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import hosts
-from raydoctor.cluster.pods import SIGNALS
+from raydoctor.cluster.pods import SIGNALS, Pods
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.text import clause
@@ -89,8 +89,11 @@ _RAN = frozenset({"RUNNING", "STOPPED", "SUCCEEDED", "FAILED"})
 )
 def rayjob_not_submitted(case: Case) -> Iterator[Finding]:
     """One finding per RayJob."""
+    pods = Pods(case)
     for job in case.of("kube.job"):
-        if job["deployment_status"] in ("Failed", "ValidationFailed", "Retrying") and _why(job):
+        has_failed = job["deployment_status"] in ("Failed", "ValidationFailed", "Retrying")
+        is_ours = pods.is_of_ours(job["cluster"] or job["name"], job["namespace"])
+        if has_failed and is_ours and _why(job):
             yield _finding(case, job)
     if not case.of("kube.job"):
         yield from _of_submitter(case)

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, rule
-from raydoctor.cluster import hosts
+from raydoctor.cluster import hosts, slurm_jobs
 from raydoctor.model import paste
 from raydoctor.model.text import duration
 from raydoctor.model.values import Finding, Link, Remedy
@@ -55,7 +55,7 @@ def slurm_time_limit(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, job: Ended) -> Finding:
     accounts = slurm.accounts_of(case, job.job)
-    limit = max((slurm.seconds(e["time_limit"]) for e in accounts), default=0.0)
+    limit = max((slurm_jobs.seconds(e["time_limit"]) for e in accounts), default=0.0)
     return Finding(
         f"{slurm.named(job)} reached its time limit{f' of {duration(limit)}' if limit else ''}, and Slurm ended it",
         (

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER, GCS, RAYLET, RAYLET_STARTED
-from raydoctor.cluster import hosts
+from raydoctor.cluster import hosts, slurm_jobs
+from raydoctor.cluster.slurm_jobs import expanded
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Subject
@@ -63,12 +64,8 @@ _DAEMONS = (*GCS, *RAYLET)
 SIGNALS = (CANCELLED, *OOM, NODE_FAILED, RAYLET_STARTED)
 DOC = "https://slurm.schedmd.com/sacct.html"
 
-_HOSTS = pattern(r"[^,\[\]]+(?:\[[^\]]*\])?[^,\[\]]*")
 _MEMORY = pattern(r"(?P<amount>\d{1,15}(?:\.\d{1,6})?)(?P<unit>[KMGTP]?)(?P<per>[nc]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
-_CLOCK = pattern(
-    r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):(?P<seconds>\d\d)(?:\.\d+)?"
-)
 
 
 class Ended(NamedTuple):
@@ -98,12 +95,11 @@ class Ended(NamedTuple):
 def ended(case: Case, states: Iterable[str], printed: Sequence[Event]) -> list[Ended]:
     """The jobs of which the accounts have one of these states, or a record was printed."""
     wanted = tuple(states)
-    accounts = [e for e in case.of("slurm.job") if _is_one_of(e["state"], wanted)]
-    names = _names(case)
+    accounts = [e for e in slurm_jobs.accounts(case) if _is_one_of(e["state"], wanted)]
+    names = slurm_jobs.jobs_by_number(case)
 
     def job_of(event: Event) -> str:
-        own = number(event["job"])
-        return names.get(own, own)
+        return slurm_jobs.name_of(event, names)
 
     jobs = dict.fromkeys(job_of(e) for e in (*accounts, *printed))
     if len(jobs) > 1 and "" in jobs:
@@ -127,21 +123,10 @@ def _is_one_of(state: str, wanted: Sequence[str]) -> bool:
     )
 
 
-def number(step: str) -> str:
-    """The job of a step: `4711` of `4711.batch`, `4711_3.0` and `4711+0`."""
-    return step.partition(".")[0].partition("+")[0]
-
-
-def _names(case: Case) -> dict[str, str]:
-    """The job of each number that Slurm counts on: that of a task of an array, of a part of a heterogeneous job."""
-    return {number(e["raw"]): number(e["job"]) for e in case.of("slurm.job") if e["raw"]}
-
-
 def accounts_of(case: Case, job: str) -> list[Event]:
     """All accounts of a job and its steps."""
-    names = _names(case)
-    own = [(e, number(e["job"])) for e in case.of("slurm.job")]
-    return [e for e, name in own if not job or names.get(name, name) == job]
+    names = slurm_jobs.jobs_by_number(case)
+    return [e for e in slurm_jobs.accounts(case) if not job or slurm_jobs.name_of(e, names) == job]
 
 
 def memory(text: str) -> tuple[float, str]:
@@ -150,37 +135,6 @@ def memory(text: str) -> tuple[float, str]:
     if not found:
         return 0.0, ""
     return float(found["amount"]) * _UNITS[found["unit"]], {"n": "node", "c": "cpu"}.get(found["per"], "")  # fmt: skip
-
-
-def seconds(text: str) -> float:
-    """Seconds of `1-02:03:04`, or of a number of minutes (JSON); 0 for other text."""
-    if text.isdecimal() and len(text) < 12:
-        return float(text) * 60
-    found = _CLOCK.fullmatch(text)
-    if not found:
-        return 0.0
-    days, hours, minutes, rest = (float(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
-def expanded(text: str, most: int = 2000) -> list[str]:
-    """The hosts of `node[001-003,7],gpu1`."""
-    found: list[str] = []
-    for match in _HOSTS.finditer(text):
-        if len(found) >= most:
-            break
-        head, bracket, rest = match[0].partition("[")
-        if not bracket:
-            found.append(head)
-            continue
-        inside, _, tail = rest.partition("]")
-        for part in inside.split(","):
-            low, _, high = part.partition("-")
-            if low.isdecimal() and (high or low).isdecimal() and len(low) < 9 and len(high) < 9:
-                last = min(int(high or low), int(low) + most - len(found))
-                numbers = range(int(low), last + 1)
-                found += [f"{head}{each:0{len(low)}d}{tail}" for each in numbers]
-    return [name for name in found[:most] if name]
 
 
 def entities(
