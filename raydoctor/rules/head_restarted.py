@@ -282,4 +282,15 @@ EXAMPLES: tuple[Example, ...] = (
         "the cluster was deleted",
         {"pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", phase="Failed", state=kubernetes.terminated("Error", 137)))},
     ),
+    Example(
+        "the container of a head whose logs are there ended by itself",
+        {
+            "pods.json": kubernetes.listed(kubernetes.pod("train-head", kind="head", last=kubernetes.terminated("Error", 1), restarts=1)),
+            "train-head/logs/gcs_server.out": "[2026-11-22 18:40:03,100 I 8 8] (gcs_server) gcs_node_manager.cc:50: Registering new node. "
+            f"node_id={'c' * 56} node_name=10.244.1.7 node_address=10.244.1.7\n"
+            "[2026-11-22 18:52:03,100 I 8 8] (gcs_server) gcs_node_manager.cc:50: Registering new node. "
+            f"node_id={'d' * 56} node_name=10.244.1.8 node_address=10.244.1.8\n",
+        },
+        says=("exit code 1",),
+    ),
 )  # fmt: skip
