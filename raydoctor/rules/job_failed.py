@@ -403,6 +403,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         return _of_hydra(case, ending) if is_hydras and not case.accounted else None
     if raised.is_rays_own:
         return _of_rays_own(case, ending, raised)
+    if raised.name == "RayTaskError":
+        return _of_task(case, ending, raised)
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
     is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
@@ -436,6 +438,26 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
+
+
+def _of_task(case: Case, ending: Event, raised: Raised) -> Finding | None:
+    """A program that got a task's exception, of which a notebook's console has the heading alone."""
+    if case.accounted:
+        return None
+    found = _FROM_TASK.search(ending.text)
+    kind = found["kind"] if found else "an exception"
+    return Finding(
+        f"A task raised {kind}, and the driver program got it{_at(raised)}; the console has no line of the task",
+        (Link(ending, "this traceback is the driver's; that of the task is not in the console", raised.code),),
+        explains=(program(ending),),
+        severity=None if is_certain_end(ending) else "warning",
+        remedies=(
+            Remedy(
+                "Read the rest of this exception where the program ran: below its line with ray::, it names the task, its process and the line that raised"
+            ),
+        ),
+        covers=tuple(_inside(case, ending)),
+    )  # fmt: skip
 
 
 def _of_hydra(case: Case, ending: Event) -> Finding:
@@ -528,6 +550,7 @@ _START_UP = (
     Entity("dashboard", "head"),
 )
 _WAITS = (Entity("waiting", "cluster"),)
+_FROM_TASK = pattern(r"\bRayTaskError\((?P<kind>\w{1,100})\)")
 _TIME_LIMIT = pattern(
     r"(?i)time(?:d[ -]?|-)?out|\bstill (?:pending|waiting|not)\b"
     r"|\b(?:not|never) (?:become |became |get |got )?(?:ready|scheduled|placed)\b"
@@ -1392,5 +1415,18 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a launcher tries two places of a script",
         f"{_NO_SCRIPT.sample}\nstarting /srv/trian.py\nepoch 1\n",
+    ),
+    console(
+        "a notebook's traceback of a task's exception, copied without its end",
+        "RayTaskError(TypeError)                   Traceback (most recent call last)\n"
+        "Cell In[4], line 2\n      1 table = load()\n----> 2 rows = ray.get(count.remote(table))\n      3 rows\n\n"
+        "File /app/venv/lib/python3.11/site-packages/ray/_private/worker.py:2962, in get(object_refs, timeout)\n"
+        "   2960     worker = global_worker\n-> 2962     values = worker.get_objects(object_refs, timeout=timeout)\n",
+        says=("A task raised TypeError", "Cell In[4]", "Read the rest of this exception"),
+    ),
+    console(
+        "the same above a later cell that ran",
+        "RayTaskError(TypeError)                   Traceback (most recent call last)\n"
+        "Cell In[4], line 2\n----> 2 rows = ray.get(count.remote(table))\n\nthe loader retries\nepoch 2\nepoch 3\n",
     ),
 )

@@ -80,7 +80,7 @@ _OF_OTHERS = "HTTPRequestEntityTooLarge"
 """The exception that `package-too-large` reports."""
 _NOT_CREATED = Signal(
     "submission.not_created", "Failed to start supervisor actor ",
-    r"^(?:Status message: )?Failed to start supervisor actor (?:for job )?(?P<submission>[\w:.-]{1,100}): '(?P<why>[^\n]{1,300})",
+    r"^(?:Status message: )?Failed to start supervisor actor (?:for job )?(?P<submission>[\w:.-]{1,100}): '(?P<why>[^\n]{1,300}?)(?:'\. Full traceback:[^\n]{0,300})?$",
     (*_MANAGER, *DRIVER),
     "Failed to start supervisor actor raysubmit_x1: 'There was timeout in registering an actor. It is probably because GCS server is "
     "dead or there's a high load there.'. Full traceback:", symptom=True,
@@ -295,6 +295,15 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
             doc=jobs.JOBS_DOC,
         )
         return
+    if first and first.kind == "submission.not_created":
+        yield Remedy(
+            "Correct what this reason names in the head's Python environment or cluster, and submit the job again",
+            (
+                "grep -A60 'Failed to start supervisor actor' /tmp/ray/session_latest/logs/dashboard*.log   # on the head: the whole traceback",
+            ),
+            doc=jobs.JOBS_DOC,
+        )
+        return
     if first and first.kind == _RAISED.kind:
         yield Remedy(
             "Read the whole exception of the supervisor's constructor",
@@ -452,5 +461,15 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the message",
         f"(check pid=12) {_TIMED_OUT.sample}\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "the dashboard's machine cannot import what the request needs",
+        "Status: FAILED\nStatus message: Failed to start supervisor actor raysubmit_x2: 'cannot load the module shop.hooks'. Full traceback:\n"
+        'Traceback (most recent call last):\n  File "/opt/ray/job_manager.py", line 544, in submit_job\n',
+        says=(
+            "actor: cannot load the module shop.hooks",
+            "head's Python environment",
+            "dashboard*.log",
+        ),
     ),
 )
