@@ -340,3 +340,10 @@ def test_a_secret_in_a_message_of_several_lines_is_replaced(tmp_path: Path) -> N
     assert "and so on" in found["message"]
     for part in (token[:8], token[-8:]):
         assert part not in f"{found.text} {found['message']}"
+
+
+@pytest.mark.parametrize("count", ["many", 1.5, -3, "9" * 3000, True, None])
+def test_a_damaged_count_of_an_event_is_one(count: object) -> None:
+    event = kubernetes.event("FailedScheduling", "no node fits", "train-head") | {"count": count}
+    (fact,) = facts(event)
+    assert fact.fields["count"] == "1"

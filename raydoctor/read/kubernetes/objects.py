@@ -241,7 +241,7 @@ def _event(data: dict[str, Any]) -> Iterator[Fact]:
         "name": _text(about.get("name")),
         "namespace": _text(about.get("namespace")),
         "uid": _text(about.get("uid")),
-        "count": _text(series.get("count") or data.get("count") or 1),
+        "count": _count(series.get("count") or data.get("count")),
         "first": _text(data.get("firstTimestamp")),
     }
     yield Fact("kube.event", fields, instant(_text(last)), reason)
@@ -358,6 +358,12 @@ def _text(value: object) -> str:
         text = value[:_LONGEST]
         return text if text.isascii() else text.encode("utf-8", "replace").decode()
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _count(value: object) -> str:
+    """How often an event happened, from a file that may be damaged: 1 unless it is a whole number."""
+    text = _text(value)
+    return text if text.isascii() and text.isdecimal() and len(text) < 10 else "1"
 
 
 def _last_line(value: object) -> str:
