@@ -21,7 +21,8 @@ from raydoctor.model.text import join_names, plural
 from raydoctor.model.values import Event, Remedy
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
-_WAITS = ("PENDING", "RESCHEDULING")
+WAITS = ("PENDING", "RESCHEDULING")
+"""States of a placement group that has no place yet."""
 _STRATEGIES = ("STRICT_SPREAD", "STRICT_PACK", "SPREAD", "PACK")
 
 
@@ -66,7 +67,7 @@ def of(
     `logged`: strategies by id, from the GCS's log. `least`: seconds for which a group
     has waited, and the newest node has been there.
     """
-    rows = [e for e in live.rows(case, "placement-groups") if e["state"] in _WAITS]
+    rows = [e for e in live.rows(case, "placement-groups") if e["state"] in WAITS]
     return {
         (group := e["placement_group_id"]): _pending(
             case, snapshot, e, logged.get(group, ""), least

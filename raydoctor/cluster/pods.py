@@ -218,7 +218,7 @@ class Pods:
         """What a pod's end explains: the pod, the Ray node in it, and the head where it was the head."""
         node = self.node(pod)
         values = [f"{pod['namespace']}/{pod['pod']}"]
-        # What ended before a node of the logs started there is no cause of what happened to that node.
+        # A container that ended before the node started is not the cause of the node's failure.
         values += [node.id, node.ip] if node else [] if self._in(pod) else [pod["ip"]]
         values += ["head"] if is_head(pod) and not self._precedes(pod) else []
         return tuple(dict.fromkeys(hosts.entity(value) for value in values if value))

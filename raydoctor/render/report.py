@@ -458,7 +458,7 @@ def listed_gaps(report: Report) -> list[Gap]:
 
 def _unsaid(gap: Gap) -> Gap:
     """A gap without its main clause, which the conclusion has, if there is more to say."""
-    rest = gap.why.partition("; ")[2]
+    rest = gap.why.removeprefix(gap.gist).removeprefix("; ")
     is_said = rest and gap.is_observation and len(gap.gist) <= _GIST
     return replace(gap, why=rest) if is_said else gap
 

@@ -1,6 +1,6 @@
 """What has lasted too short to be judged: requests that nothing can meet yet, and jobs that have only begun.
 
-A report at such a moment finds nothing, and is no all-clear. Ray Data, Tune and Train import and start
+A report at such a moment finds nothing, but it is not an all-clear. Ray Data, Tune and Train import and start
 their own actors for up to fifteen seconds before they request resources (measured with Ray 2.60.0 on two
 busy processors). A job that has finished work, runs more, and waits for none of its actors is judged at
 any age.
@@ -27,7 +27,6 @@ YOUNG = 30.0
 _GRANTED = 1.0
 """Seconds within which Ray grants a request that fits."""
 _STARTING = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING")
-_PENDING = ("PENDING", "RESCHEDULING")
 _UNENDED = ("PENDING", "RUNNING")
 
 
@@ -94,7 +93,7 @@ def _homeless(case: Case, picture: now.Picture) -> Iterator[tuple[float, str]]:
 
 
 def _groups(case: Case, picture: now.Picture, runs: bool) -> Iterator[tuple[float, str]]:
-    """Pending placement groups for which there is no room."""
+    """Pending placement groups whose bundles do not fit on the nodes."""
     for group in grouping.of(case, picture, {}, least=0.0).values():
         if group is None:
             continue
@@ -203,7 +202,7 @@ def _starts(case: Case, job: str) -> bool:
     actors = (e for e in live.rows(case, "actors") if ids.job_of_actor(e["actor_id"]) == job)
     groups = (e for e in live.rows(case, "placement-groups") if e["creator_job_id"] == job)
     return any(e["state"] in _STARTING for e in actors) or any(
-        e["state"] in _PENDING for e in groups
+        e["state"] in grouping.WAITS for e in groups
     )
 
 

@@ -188,12 +188,12 @@ def gaps(case: Case, machine: str, why: str, own: Iterable[Source] = ()) -> tupl
     folders = {source.node for source in own}
     of_raylets = {s.node for s in case.sources if s.role.startswith("raylet")}
     logs = {s.node for s in case.sources if s.role == "kernel" and not s.is_excerpt}
-    if logs if not folders else logs & folders or logs - of_raylets:
+    fitting = logs & folders or logs - of_raylets if folders else logs
+    if fitting:
         return ()
     hint = SAVE_LOG
-    paths = [
-        s.path for s in own if ":" not in s.path
-    ]  # `export.json:…` is no file to put another beside
+    # A log in an export of a log store, `export.json:…`, has no folder.
+    paths = [s.path for s in own if ":" not in s.path]
     if paths and len(of_raylets) > 1:
         beside = min(paths, key=lambda path: (path.count("/"), path))
         hint = paste.text(
