@@ -80,6 +80,8 @@ _HAPPENED = pattern(
 _COMMAND = pattern(r"[^\n$#>%]{0,200}[$#>%] ?(?:sacct|scontrol) [^\n]*\n")
 _SLURM = pattern(
     r"\s*\{(?=.*\"jobs\"\s*:)(?=.*\"(?:allocation_nodes|derived_exit_code|association|data_parser|slurm)\"\s*:)"
+    # Newer versions begin with the service that answered: the jobs may be cut off.
+    r"|\s*\{\s*\"meta\"\s*:(?=.*\"(?:openapi/(?:slurmdbd|dbv)|accounting_storage))"
     # Each part is a pass of its own over the first line: one that backtracks into another is quadratic.
     r"|(?=[^\n]*\bJobID(?:Raw)?\b)(?=[^\n]*\bState\b)[^\n]*\b(?:JobID(?:Raw)?|State)\|"
     r"|\s*JobID\s(?=[^\n]*\bState\b)[^\n]*\n-{3,}|\s*JobId=\d+ .*?\bJobState=[A-Z]",

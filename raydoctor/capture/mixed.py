@@ -30,6 +30,9 @@ _LOGGED = pattern(
     r"|\(\w[^()\n]{0,80} pid=\d|\b(?:ERROR|FATAL|CRITICAL)\b"
     r"|\b\w{0,60}(?:Error|Exception): |\bis (?:forbidden|invalid): "
 )
+_OBJECT = pattern(r"\{$|apiVersion: \S")
+"""The first line of an object in JSON or YAML."""
+_OF_DOCUMENT = pattern(r"[ \t}-]|$|[A-Za-z]{1,20}:(?: |$)")
 _NEAR = 40
 """Lines below `Name:` in which a described object has one of its own fields."""
 
@@ -48,7 +51,7 @@ def split(text: str, *, is_of_kubernetes: bool) -> PasteParts | None:
     """
     lines = text.splitlines(keepends=True)
     plain = [line.rstrip("\r\n") for line in lines]
-    inside = set(_object_lines(plain))
+    inside = set(_object_lines(plain, has_json=is_of_kubernetes))
     rest = [
         line
         for number, line in enumerate(plain)
@@ -63,8 +66,8 @@ def split(text: str, *, is_of_kubernetes: bool) -> PasteParts | None:
     )
 
 
-def _object_lines(lines: Sequence[str]) -> Iterator[int]:
-    """The numbers of the lines that kubectl printed."""
+def _object_lines(lines: Sequence[str], *, has_json: bool) -> Iterator[int]:
+    """The numbers of the lines that kubectl printed; JSON in prose may be a program's."""
     belongs = None
     for number, line in enumerate(lines):
         if _DESCRIBED.match(line) and any(
@@ -77,6 +80,8 @@ def _object_lines(lines: Sequence[str]) -> Iterator[int]:
             belongs = _is_event
         elif belongs is None and _STATE.match(line):
             belongs = _is_indented
+        elif has_json and _OBJECT.match(line):
+            belongs = _is_object
         elif belongs and not belongs(line):
             belongs = None
         if belongs:
@@ -89,6 +94,10 @@ def _is_described(line: str) -> bool:
 
 def _is_indented(line: str) -> bool:
     return line.startswith(" ") and bool(line.strip())
+
+
+def _is_object(line: str) -> bool:
+    return _OF_DOCUMENT.match(line) is not None
 
 
 def _is_row(line: str) -> bool:

@@ -54,7 +54,21 @@ def read(files: Mapping[Source, str], gaps: list[Gap], clock: NodeClocks) -> lis
             gaps.append(Gap(source.path, f"could not be read: {why}", "sacct -j JOB --json"))
             continue
         events += [_event(source, row, clock) for row in rows]
+        if len(rows) == _MOST or len(text) == _LIMIT:
+            gaps.append(Gap(source.path, "was read in part: it is too long", "sacct -j JOB --json"))
+        elif _ends_early(text):
+            gaps.append(Gap(source.path, "is cut off in its last line", "sacct -j JOB --json"))
     return events
+
+
+def _ends_early(text: str) -> bool:
+    """Whether the last row of a table has fewer cells than the first, its header."""
+    rows = [
+        line
+        for line in (text[:_NEAR].splitlines()[:50] + text[-_NEAR:].splitlines()[-1:])
+        if "|" in line
+    ]
+    return bool(rows) and rows[-1].count("|") < rows[0].count("|")
 
 
 def _event(source: Source, row: _Account, clock: NodeClocks) -> Event:

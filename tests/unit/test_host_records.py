@@ -298,3 +298,21 @@ def test_the_output_of_a_container_that_kubectl_ray_log_wrote(tmp_path: Path) ->
     (folder / "raylet.out").write_text("")
     with open_capture(str(tmp_path)) as capture:
         assert [s.role for s in capture.files if s.path.endswith("stdout.log")] == ["driver"]
+
+
+ACCOUNTS = "JobID|State|ExitCode|NodeList\n4710|COMPLETED|0:0|n1\n4711|COMPLETED|0:0|n2\n"
+ANSWERED = '{\n "meta": {\n  "plugin": {\n   "type": "openapi/slurmdbd"\n  },\n  "Slurm": {"release": "24.05.1"}\n },\n "jobs": [\n'
+
+
+@pytest.mark.parametrize("text", [ACCOUNTS[:-8], ANSWERED[:60], ANSWERED])
+def test_accounts_that_are_cut_off_are_a_gap(text: str, tmp_path: Path) -> None:
+    (tmp_path / "accounts.txt").write_text(text)
+    with open_capture(str(tmp_path)) as capture:
+        report = engine.run(capture)
+    assert any(gap.what == "accounts.txt" and "cut off" in gap.why for gap in report.gaps)
+
+
+def test_whole_accounts_are_no_gap(tmp_path: Path) -> None:
+    (tmp_path / "accounts.txt").write_text(ACCOUNTS)
+    with open_capture(str(tmp_path)) as capture:
+        assert "accounts.txt" not in {gap.what for gap in engine.run(capture).gaps}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,8 @@ from raydoctor.diagnosis import engine
 from raydoctor.model.values import Report
 from raydoctor.read import build
 from raydoctor.read.clock import instant
-from raydoctor.read.kubernetes.documents import Damage, Document, documents
+from raydoctor.read.kubernetes.document import Damage, Document
+from raydoctor.read.kubernetes.documents import documents
 from raydoctor.read.kubernetes.objects import facts
 from raydoctor.rules.shared.hosts import kubernetes
 
@@ -213,6 +215,79 @@ def test_tags_have_no_effect() -> None:
     (found,) = documents(StringIO(TAGGED))
     assert isinstance(found, Document)
     assert found.data["metadata"] == ["exit 1"]
+
+
+def as_yaml(*objects: dict[str, Any]) -> str:
+    """What `kubectl get -o yaml` prints of these objects: a list, or one object."""
+    made = {"apiVersion": "v1", "items": objects, "kind": "List"} if objects[1:] else objects[0]
+    return str(yaml.safe_dump(json.loads(json.dumps(made))))
+
+
+@pytest.mark.parametrize("part", range(1, 11))
+def test_a_yaml_list_that_is_cut_off_is_a_gap(part: int, tmp_path: Path) -> None:
+    """YAML that ends early is valid YAML: what is missing shows."""
+    others = [kubernetes.pod(f"train-gpu-{n}", restarts=1) for n in range(3)]
+    text = as_yaml(*others, kubernetes.pod("train-gpu-x1", last=OOM, restarts=1))
+    (tmp_path / "pods.yaml").write_text(text[: len(text) * part // 11])
+    report = diagnosed(tmp_path)
+    assert any(gap.what == "pods.yaml" and "cut off" in gap.why for gap in report.gaps)
+    assert not report.complete
+
+
+@pytest.mark.parametrize(
+    "end", ["status:", "  containerStatuses:", "    name: ray-worker\n    restart"]
+)
+def test_a_pod_that_is_cut_off_is_a_gap(end: str) -> None:
+    """The API server always sets the phase; a manifest has none, but no UID either."""
+    text = as_yaml(kubernetes.pod("train-gpu-x1", last=OOM, restarts=1))
+    found = list(documents(StringIO(text[: text.index(end) + len(end)])))
+    assert any(isinstance(each, Damage) for each in found)
+    whole = list(documents(StringIO(text)))
+    assert [type(each) for each in whole] == [Document]
+    manifest = as_yaml({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}})
+    assert [type(each) for each in documents(StringIO(manifest))] == [Document]
+
+
+DESCRIBED = (
+    "Name:  train-gpu-x0\nNamespace:  ml\nContainers:\n  ray-worker:\n    State:  Running\n"
+    "Conditions:\n  Type   Status\n  Ready  True\nEvents:  <none>\n"
+)
+QUIET, FAILED = kubernetes.pod("train-gpu-x0"), json.loads(KILLED)["items"][0]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (json.dumps(QUIET, indent=4), "---\n", as_yaml(FAILED)),
+        (json.dumps(QUIET, indent=4), "", as_yaml(FAILED)),
+        (as_yaml(QUIET), "---\n", json.dumps(FAILED, indent=4)),
+        (as_yaml(QUIET), "", json.dumps(FAILED, indent=4)),
+        (as_yaml(QUIET), "", as_yaml(FAILED)),
+        (as_yaml(QUIET, QUIET), "", as_yaml(QUIET, FAILED)),
+        (as_yaml(QUIET, QUIET), "", KILLED),
+        (kubernetes.listed(QUIET), "", KILLED),
+        (as_yaml(QUIET), "ann@host:~$ kubectl get pods -o yaml\n", as_yaml(QUIET, FAILED)),
+        (as_yaml(QUIET, QUIET), "$ kubectl get pods -o json\n", KILLED),
+        (DESCRIBED, "\n", json.dumps(FAILED, indent=4)),
+        (DESCRIBED, "", as_yaml(FAILED)),
+        (json.dumps(FAILED, indent=4), "", DESCRIBED),
+        ("apiVersion: v1\nkind: Pod\nstatus: [a\n", "---\n", as_yaml(FAILED)),
+        (KILLED[:600], "\n", KILLED),
+    ],
+)
+def test_several_outputs_in_one_file(parts: tuple[str, str, str], tmp_path: Path) -> None:
+    """With a mark between them, a command, or nothing: `kubectl … >> FILE`."""
+    text = "".join((parts[0].rstrip("\n"), "\n", *parts[1:]))
+    (tmp_path / "all.txt").write_text(text)
+    (found,) = diagnosed(tmp_path).diagnoses
+    assert (found.rule, found.count) == ("pod-oom-killed", 1)
+    assert "2026-11-22T18:52:10Z" in text.splitlines()[found.chain[0].event.line - 1]
+
+
+def test_a_description_that_is_cut_off_is_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "pod.txt").write_text(DESCRIBED[: DESCRIBED.index("Conditions")])
+    report = diagnosed(tmp_path)
+    assert any(gap.what == "pod.txt" and "cut off" in gap.why for gap in report.gaps)
 
 
 def test_lines_of_documents() -> None:

@@ -19,7 +19,8 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import plural
 from raydoctor.observe.collector import child
-from raydoctor.read.kubernetes.documents import Document, documents
+from raydoctor.read.kubernetes.document import Document
+from raydoctor.read.kubernetes.documents import documents
 
 _MOST_OBJECTS = 256 << 20
 """Bytes of the objects of one kind."""

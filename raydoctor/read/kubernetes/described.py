@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.capture import kubectl
 from raydoctor.model.patterns import pattern
-from raydoctor.read.kubernetes.documents import Document
+from raydoctor.read.kubernetes.document import CUT, Damage, Document
 
 _FIELD = pattern(
     r" {0,40}(?P<key>[A-Za-z][\w./()-]{0,100}(?: [\w./()-]{1,100}){0,6}):(?:\s+(?P<value>\S.*))?$"
@@ -50,7 +50,7 @@ def is_described(text: str) -> bool:
     return any(form.match(line) for line in text[:4096].splitlines() for form in forms)
 
 
-def documents(text: str) -> Iterator[Document]:
+def documents(text: str) -> Iterator[Document | Damage]:
     """The objects that a text describes or lists."""
     lines = text.splitlines()
     header: list[str] = []
@@ -94,6 +94,9 @@ def documents(text: str) -> Iterator[Document]:
             begin = number
     if begin is not None:
         yield _described(lines[begin:], begin + 1)
+        fields = {line.partition(":")[0] for line in lines[begin:]}
+        if "Containers" in fields and "Conditions" not in fields:
+            yield Damage(begin + 1, CUT)
 
 
 # ---------------------------------------------------------------- tables

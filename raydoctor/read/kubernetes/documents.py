@@ -1,8 +1,8 @@
 """A file of Kubernetes objects -> the objects, each with the place where it begins.
 
-Items of a list are parsed one by one: a list that is cut off keeps its complete items, and a large one needs
-the memory of a few items. YAML is read without tags and anchors, its scalars as text: no file can make
-it grow.
+A file may hold several outputs of kubectl, in JSON and in YAML. Items of a list are parsed one by one: a
+list that is cut off keeps its complete items, and a large one needs the memory of a few items. YAML is read
+without tags and anchors, its scalars as text: no file can make it grow.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from raydoctor.capture.contents import ABOVE
 from raydoctor.capture.window import Window
 from raydoctor.model.patterns import pattern
+from raydoctor.read.kubernetes import described
+from raydoctor.read.kubernetes.document import CUT, Damage, Document
 
 LONGEST = 8 << 20
 """Characters of one object: a pod has some 20,000, and etcd stores at most 1.5 MiB."""
 _AHEAD = 1 << 20
 """Characters to hold: few objects have more."""
 _DEEPEST = 60
+_NEAR = 4096
+_OBJECT = pattern(r"^(?:\{\s*$|apiVersion: )", re.MULTILINE)
+"""The begin of an object in JSON or YAML."""
 _HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
 _LIST = pattern(rf'\{{\s*(?:{_HEAD}\s*,\s*)*"items"\s*:\s*\[')
 _BARE = pattern(r"\[")
@@ -30,47 +35,64 @@ _BETWEEN = pattern(r"[\s,\ufeff]*")
 _NEXT_ITEM = pattern(r",\n(?P<indent> {1,40})(?=\{\n(?P=indent) )")
 _AFTER_ITEM = pattern(r",\n {1,40}\{|\n {0,40}\]")
 _YAML_LIST = pattern(r"(?:(?!-)[^\n]*\n){0,20}?items:[^\S\n]*\n(?=- )")
-_YAML_END = pattern(r"^(?:- |---|kind: |metadata:)", re.MULTILINE)
-_YAML_BREAK = pattern(r"^---[^\n]*\n", re.MULTILINE)
-_IGNORED = pattern(rf"(?:[ \t]*(?:#[^\n]*)?\n|---[^\n]*\n|\.\.\.\n|{ABOVE})*")
+_OTHER = r"^(?:---|\{|[^\s$#>%{-][^\n$#>%{]{0,200}[$#>%] ?kubectl "
+"""What follows a YAML document: a mark, an object in JSON, or the next command."""
+_YAML_END = pattern(rf"{_OTHER}|- |apiVersion:|kind:|metadata:)", re.MULTILINE)
+_YAML_BREAKS = {
+    key: pattern(rf"{_OTHER}|{key}:)" if key else rf"{_OTHER})", re.MULTILINE)
+    for key in ("", "apiVersion", "items", "kind", "metadata", "status")
+}
+"""The end of a document that begins with this key: a mapping has each key once."""
+_YAML_KEY = pattern(r"(?P<key>\w{1,20}):")
+_KIND = pattern(r"^kind:", re.MULTILINE)
+_YAML_BEGIN = pattern(r"(?:apiVersion|items|kind|metadata|status):|- ")
+_RESUMES = pattern(r"^(?=[{\[]|---|apiVersion:)", re.MULTILINE)
+"""Where an object can begin after damage: those within a list or another object are indented."""
+_DESCRIBED_LIMIT = 64 << 20
+"""Characters of outputs of `describe`, which are read as a whole."""
+_LAST_LINE = "is cut off or damaged in its last line"
+_IGNORED = pattern(rf"(?:[ \t]*(?:#[^\n]*)?\n|---[^\n]*(?:\n|\Z)|\.\.\.\n|{ABOVE})*")
 _KIND_OF_ITEMS = pattern(r'"kind"\s*:\s*"(?P<kind>\w{1,100})List"')
 _CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 """What `kubectl get --watch --output-watch-events` and the API print around an object that changed."""
 
 
-class Document(NamedTuple):
-    """One object."""
-
-    data: dict[str, Any]
-    line: int
-    """1-based, in the file."""
-    raw: str
-    """Its text in the file."""
-
-
-class Damage(NamedTuple):
-    """Where a file could not be parsed, and why."""
-
-    line: int
-    why: str
-
-
-_CUT = "is cut off or damaged: the objects from here on were not read"
-
-
 def documents(
     stream: TextIO, leave_out: Callable[[str, int], bool] = lambda raw, line: False
 ) -> Iterator[Document | Damage]:
-    """The objects of a text in JSON or YAML; those of lists one by one.
+    """The objects of a text; those of lists one by one.
 
     Items of an indented list whose text and line `leave_out` accepts are not parsed.
     """
     window = Window(stream)
-    window.ensure(LONGEST)
-    window.skip(_IGNORED)
-    window.skip(_BETWEEN)
-    is_json = window.text[window.place : window.place + 1] in ("{", "[")
-    yield from _of_json(window, leave_out) if is_json else _of_yaml(window)
+    while True:
+        window.ensure(LONGEST)
+        begin = window.place
+        window.skip(_IGNORED)
+        window.skip(_BETWEEN)
+        if window.is_end:
+            return
+        if window.text[window.place : window.place + 1] in ("{", "["):
+            yield from _of_json(window, leave_out)
+        elif _is_described(window):
+            window.place = begin  # the command above may name the pod
+            yield from _of_description(window)
+        else:
+            yield from _of_yaml(window)
+
+
+def _is_described(window: Window) -> bool:
+    return not _YAML_BEGIN.match(window.text, window.place) and described.is_described(
+        window.text[window.place : window.place + _NEAR]
+    )
+
+
+def _of_description(window: Window) -> Iterator[Document | Damage]:
+    """The objects of outputs of `describe`, and of tables, up to the next object."""
+    window.ensure(_DESCRIBED_LIMIT)
+    above = window.line - 1
+    for each in described.documents(_take(window, _OBJECT, 1)):
+        yield each._replace(line=each.line + above)
 
 
 # ---------------------------------------------------------------- JSON
@@ -86,9 +108,11 @@ def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[
         window.skip(_BETWEEN)
         if window.is_end:
             if is_list:
-                yield Damage(window.line, _CUT)
+                yield Damage(window.line, CUT)
             return
         char = window.text[window.place]
+        if not is_list and char not in ("{", "["):
+            return
         if is_list and char == "]":
             is_list = False
             if is_bare or not window.skip(_LIST_END):
@@ -105,7 +129,9 @@ def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[
                 window.ensure(LONGEST)
                 if held < len(window.text) - window.place:
                     continue
-                yield Damage(window.line, _CUT)
+                yield Damage(window.line, CUT)
+                window.place += 1
+                window.seek(_RESUMES)
                 return
             raw, line = window.text[window.place : end], window.line
             window.place = end
@@ -139,22 +165,24 @@ def _leave_out(window: Window, leave_out: Callable[[str, int], bool]) -> None:
 
 
 def _of_yaml(window: Window) -> Iterator[Document | Damage]:
-    while True:
+    """The objects of one document."""
+    line = window.line
+    opened = window.skip(_YAML_LIST)
+    if not opened:
+        key = _YAML_KEY.match(window.text, window.place)
+        end = _YAML_BREAKS.get(key["key"] if key else "", _YAML_BREAKS[""])
+        yield from _parsed(window, end, "")
+        return
+    while window.text.startswith("- ", window.place):
         window.ensure(LONGEST)
-        window.skip(_IGNORED)
-        if window.is_end:
-            return
-        if window.skip(_YAML_LIST):
-            while window.text.startswith("- ", window.place):
-                window.ensure(LONGEST)
-                yield _parsed(window, _YAML_END, "  ", 2)
-            # What is left of the list: `kind: List` and its metadata.
-            _take(window, _YAML_BREAK)
-        else:
-            yield _parsed(window, _YAML_BREAK, "", 0)
+        yield from _parsed(window, _YAML_END, "  ")
+    # What is left of the list: `kind: List` and its metadata.
+    tail = _take(window, _YAML_BREAKS["apiVersion"], 0)
+    if not (_KIND.search(opened[0]) or _KIND.search(tail)):
+        yield Damage(window.line if tail else line, CUT)
 
 
-def _take(window: Window, end: re.Pattern[str], after: int = 0) -> str:
+def _take(window: Window, end: re.Pattern[str], after: int) -> str:
     """The text up to a match, which becomes the current place."""
     begin = window.place
     found = end.search(window.text, begin + after)
@@ -162,17 +190,33 @@ def _take(window: Window, end: re.Pattern[str], after: int = 0) -> str:
     return window.text[begin : window.place]
 
 
-def _parsed(window: Window, end: re.Pattern[str], indent: str, after: int) -> Document | Damage:
+def _parsed(window: Window, end: re.Pattern[str], indent: str) -> Iterator[Document | Damage]:
+    """The object at the current place; `indent` replaces the dash of an item."""
     line = window.line
-    raw = _take(window, end, after)
+    raw = _take(window, end, 1)
     if len(raw) > LONGEST:
-        return Damage(line, _CUT)
-    text = indent + raw[after:]
-    # The last line of a paste may be cut off.
-    data = _yaml(text) or _yaml(text.rstrip().rpartition("\n")[0])
-    return (
-        Document(data, line, raw) if isinstance(data, dict) else Damage(line, "is not valid YAML")
-    )
+        yield Damage(line, CUT)
+        return
+    text = indent + raw[len(indent) :]
+    data = _yaml(text)
+    if not isinstance(data, dict):
+        # The last line of a paste may be cut off.
+        data = _yaml(text.rstrip().rpartition("\n")[0])
+        yield Damage(line, _LAST_LINE if isinstance(data, dict) else "is not valid YAML")
+    if isinstance(data, dict):
+        yield Document(data, line, raw)
+        if _is_cut(data):
+            yield Damage(line, CUT)
+
+
+def _is_cut(data: dict[str, Any]) -> bool:
+    """Whether an object of the API lacks a part that each has and that comes late: no manifest has a UID."""
+    metadata, status = data.get("metadata"), data.get("status")
+    if not isinstance(metadata, dict) or not metadata.get("uid"):
+        return False
+    if data.get("kind") == "Pod":
+        return not isinstance(status, dict) or not status.get("phase")
+    return data.get("kind") == "Event" and not data.get("type")
 
 
 def _yaml(text: str) -> Any:

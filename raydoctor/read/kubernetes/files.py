@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
-from raydoctor.read.kubernetes import described
-from raydoctor.read.kubernetes.documents import Damage, Document, documents
+from raydoctor.read.kubernetes.document import Damage, Document
+from raydoctor.read.kubernetes.documents import documents
 from raydoctor.read.kubernetes.objects import DESCHEDULED, PROGRESS, USED, Fact, facts
 from raydoctor.redact import Redactor
 
-_DESCRIBED_LIMIT = 64 << 20
-"""Characters of a file of `describe`, which is read as a whole."""
 _MOST_EVENTS = 200_000
 _MOST_CHARS = 100_000_000
 _MOST_GAPS = 5
@@ -139,12 +137,7 @@ _PART = "Give the objects of one namespace: kubectl get pods,events -n NAMESPACE
 
 def _documents(file: str, leave_out: Callable[[str, int], bool]) -> Iterator[Document | Damage]:
     with open(file, encoding="utf-8", errors="replace") as stream:
-        head = stream.read(4096)
-        if described.is_described(head):
-            yield from described.documents(head + stream.read(_DESCRIBED_LIMIT))
-        else:
-            stream.seek(0)
-            yield from documents(stream, leave_out)
+        yield from documents(stream, leave_out)
 
 
 def _event(source: Source, document: Document, fact: Fact) -> Event:
