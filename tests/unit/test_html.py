@@ -273,12 +273,53 @@ def test_a_thousand_curves_are_eight_charts_and_a_table() -> None:
     assert "992 resources with lower peaks" in section
 
 
-@pytest.mark.parametrize(("used", "charts"), [(6e9, 0), (7.9e9, 1)])
-def test_one_reading_has_a_chart_only_near_its_limit(used: float, charts: int) -> None:
-    lanes = (Lane("n", "node", "node 10.0.0.2"),)
-    readings = (UsageReading("n", "disk", "/tmp", AT, used, 10e9, 9.5e9),)
-    section = curves.section(Timeline(lanes, (), readings), ())
-    assert (section or "").count("<figure>") == charts
+def usage_of(*readings: UsageReading) -> str | None:
+    return curves.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), (), readings), ())
+
+
+def test_one_reading_is_a_sentence_near_its_limit_and_in_the_table_otherwise() -> None:
+    assert usage_of(UsageReading("n", "disk", "/tmp", AT, 6e9, 10e9, 9.5e9)) is None
+    section = usage_of(UsageReading("n", "disk", "/tmp", AT, 9e9, 10e9, 9.5e9))
+    assert section is not None
+    assert "<figure>" not in section
+    assert "Between two readings" not in section
+    assert "Disk of node 10.0.0.2, /tmp: 8.38 GiB of 9.31 GiB (90%)" in section
+    assert "Ray stops writing at 8.85 GiB." in section
+
+
+@pytest.mark.parametrize(("apart", "charts"), [(1.0, 1), (0.001, 0)])
+def test_readings_of_at_least_three_moments_are_a_chart(apart: float, charts: int) -> None:
+    found = (UsageReading("n", "memory", "", AT + n * apart, 7.1e9, 8e9, 7e9) for n in range(4))
+    section = usage_of(*found)
+    assert section is not None
+    assert section.count("<figure>") == charts
+
+
+def levels(section: str) -> list[float]:
+    return [float(y) for y in re.findall(r'class="name \w+-name" x="0" y="([\d.]+)"', section)]
+
+
+def test_a_chart_of_amounts_that_are_close_has_room_between_its_lines() -> None:
+    at = (AT, AT + 5, AT + 9)
+    close = usage_of(*(UsageReading("n", "memory", "", t, 3.87e9, 4e9, 3.8e9) for t in at))
+    assert close is not None
+    assert "scale from 3.45 GiB" in close
+    drawn = drawing(close, "broad")
+    limit, threshold, bottom = levels(drawn)
+    assert threshold - limit > 30
+    assert bottom - threshold > 30
+    far = usage_of(*(UsageReading("n", "memory", "", t, 3.87e9, 4e9, 1e9) for t in at))
+    assert far is not None
+    assert "scale from" not in far
+    assert "0 B" in far
+
+
+def test_a_low_threshold_has_its_name_on_a_narrow_screen() -> None:
+    found = (UsageReading("n", "disk", "", AT + t, 7e9, 10e9, 2e8) for t in range(3))
+    section = usage_of(*found)
+    assert section is not None
+    for style in ("broad", "narrow"):
+        assert "Ray stops writing at 191 MiB</text>" in drawing(section, style)
 
 
 def test_deep_and_wide_stacks_are_drawn() -> None:
@@ -579,9 +620,9 @@ def test_a_reading_close_to_its_limit_has_two_digits_and_names_the_holders() -> 
     gib = 1024**3
     held = (("train (pid 7)", 2.8 * gib), ("python a.py (pid 8)", 0.5 * gib))
     reading = UsageReading("n", "memory", "", AT, 3.43 * gib, 4 * gib, 3.4 * gib, held)
-    section = curves.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), (), (reading,)), ())
+    section = usage_of(reading)
     assert section is not None
-    assert "at most 3.43 GiB of 4.00 GiB" in section
+    assert "3.43 GiB of 4.00 GiB" in section
     assert "Ray kills at 3.40 GiB" in section
     assert "train (pid 7) 2.80 GiB and python a.py (pid 8) 512 MiB" in section
 

@@ -19,12 +19,10 @@ _FULL = 0.5
 """The share of a node's memory from which several readings get a chart."""
 _CLOSE = 0.8
 """The share of its threshold, or of its limit, from which any resource gets a chart."""
+_DRAWN = 3
+"""Moments from which readings are a chart; fewer ones are a sentence."""
 _LISTED = 300
 """Readings in the table; of more, each node's fullest and last one are listed."""
-
-
-_Level = Callable[[float], float]
-"""Bytes -> the height in the chart."""
 
 
 class _Curve(NamedTuple):
@@ -49,9 +47,14 @@ def section(timeline: Timeline, shared: Sequence[Axis]) -> Markup | None:
     if not shown:
         return None
     note = f"{plural(left, 'resource')} with lower peaks: see the table." if left else ""
+    placed = [(curve, *_placed(curve, shared)) for curve in shown]
+    said = [_peak(curve, inside) for curve, inside, _ in placed if not _is_course(inside)]
+    drawn = [each for each in placed if _is_course(each[1])]
+    between = "Between two readings the logs do not record how much was in use."
     return join([
-        el("p", "dim", "Between two readings the logs do not record how much was in use."),
-        *(_figure(curve, kills, shared, n) for n, curve in enumerate(shown)),
+        *(el("p", "", each) for each in said),
+        el("p", "dim", between) if drawn else None,
+        *(_figure(*each, kills, n) for n, each in enumerate(drawn)),
         el("p", "dim", note) if note else None,
         folded("Readings as a table", _table(curves)),
     ])  # fmt: skip
@@ -82,38 +85,83 @@ def _curves(timeline: Timeline) -> Iterator[_Curve]:
     for each in timeline.readings:
         found.setdefault((each.node, each.what, each.scope), []).append(each)
     for (node, what, scope), readings in found.items():
-        of = f" {scope}" if scope else ""
+        of = f", {scope}" if scope else ""
         yield _Curve(f"{what.capitalize()} of {names.get(node, 'a node')}{of}", node, readings)
 
 
-def _figure(
-    curve: _Curve, kills: Sequence[TimelineMark], shared: Sequence[Axis], number: int
-) -> Markup:
+def _placed(curve: _Curve, shared: Sequence[Axis]) -> tuple[Sequence[UsageReading], Sequence[Axis]]:
+    """The readings that a chart shows, and its axes: those of the timeline where these have any reading."""
     times = [r.at for r in curve.readings]
-    own = (axis(times, layout) for layout in LAYOUTS)
     has_place = any(shared[0].begin <= t <= shared[0].end for t in times) if shared else False
+    own = (axis(times, layout) for layout in LAYOUTS)
     scales = shared if has_place else [scale for scale in own if scale is not None]
-    scale = scales[0]
-    inside = [r for r in curve.readings if scale.begin <= r.at <= scale.end]
-    top = max(max(max(r.limit, r.used, r.threshold) for r in inside) * 1.06, 1.0)
-    title = f"curve-{number}"
+    return [r for r in curve.readings if scales[0].begin <= r.at <= scales[0].end], scales
 
-    def y(amount: float) -> float:
-        return _TOP + (_HEIGHT - _TOP) * (1 - amount / top)
 
-    peak = max(inside, key=_share)
-    outside = len(curve.readings) - len(inside)
+def _is_course(readings: Sequence[UsageReading]) -> bool:
+    """Whether readings show a course: those of fewer moments are said in a sentence."""
+    return len({round(each.at, 1) for each in readings}) >= _DRAWN
+
+
+def _peak(curve: _Curve, among: Sequence[UsageReading]) -> Markup:
+    """The fullest reading in words: when it was, the threshold of Ray, and who held most."""
+    peak, outside = max(among, key=_share), len(curve.readings) - len(among)
     shown = _exact(peak)
-    said = f"{curve.name}: at most {shown(peak.used)} of {shown(peak.limit)} ({_share(peak):.0%})"
-    said += f"; {plural(outside, 'earlier reading')} in the table" if outside else ""
-    own_kills = [m for m in kills if m.lane == curve.node and peak.what == "memory"]
+    used = f"{curve.name}: {shown(peak.used)} of {shown(peak.limit)} ({_share(peak):.0%})"
+    said = f" in use at {moment(peak.at, '%H:%M:%S')}"
+    said += f". {_over(peak)} {shown(peak.threshold)}" if _has_threshold(peak) else ""
     held = joined([f"{name} {shown(amount)}" for name, amount in peak.holders])
+    said += f". Held most: {held}" if held else ""
+    said += f". {plural(outside, 'earlier reading')} in the table" if outside else ""
+    return join([el("b", "", used), f"{said}."])
+
+
+def _has_threshold(reading: UsageReading) -> bool:
+    return 0 < reading.threshold < reading.limit
+
+
+def _over(reading: UsageReading) -> str:
+    """What Ray does beyond its threshold."""
+    return {"memory": "Ray kills at", "disk": "Ray stops writing at"}.get(reading.what, "Threshold")
+
+
+class _Scale(NamedTuple):
+    """The amounts at the bottom and at the top of a chart."""
+
+    bottom: float
+    top: float
+
+    def y(self, amount: float) -> float:
+        """The height of an amount."""
+        return _TOP + (_HEIGHT - _TOP) * (self.top - amount) / (self.top - self.bottom)
+
+
+def _scale(readings: Sequence[UsageReading]) -> _Scale:
+    """From zero, or from just below the lowest amount if all are close: lines and points lie apart."""
+    amounts = [a for r in readings for a in (r.limit, r.used, r.threshold) if a > 0]
+    low, high = min(amounts, default=0.0), max(amounts, default=1.0)
+    if low <= _FULL * high:
+        return _Scale(0.0, high * 1.06)
+    spread = max(high - low, 0.02 * high)
+    return _Scale(low - 0.5 * spread, high + 0.12 * spread)
+
+
+def _figure(
+    curve: _Curve,
+    inside: Sequence[UsageReading],
+    scales: Sequence[Axis],
+    kills: Sequence[TimelineMark],
+    number: int,
+) -> Markup:
+    levels = _scale(inside)
+    title = f"curve-{number}"
+    what = inside[0].what
+    own_kills = [m for m in kills if m.lane == curve.node and what == "memory"]
     return el(
         "figure", "",
-        el("figcaption", {"id": title}, said),
-        el("p", "dim", f"Held most at {moment(peak.at, '%H:%M:%S')}: {held}") if held else None,
+        el("figcaption", {"id": title}, _peak(curve, inside)),
         el("div", {"class": "chart", "tabindex": 0, "role": "region", "aria-labelledby": title},
-           *(_drawn(inside, own_kills, each, y, title) for each in scales)),
+           *(_drawn(inside, own_kills, each, levels, title) for each in scales)),
     )  # fmt: skip
 
 
@@ -121,7 +169,7 @@ def _drawn(
     inside: Sequence[UsageReading],
     kills: Iterable[TimelineMark],
     scale: Axis,
-    y: _Level,
+    levels: _Scale,
     title: str,
 ) -> Markup:
     layout = scale.layout
@@ -135,7 +183,7 @@ def _drawn(
             "display": layout.unstyled,
         },
         scale.draw(_HEIGHT),
-        *_line(inside, scale, y),
+        *_line(inside, scale, levels),
         *(
             mark(
                 "kill", scale.x(m.at), _HEIGHT, el("title", "", m.text),
@@ -144,20 +192,20 @@ def _drawn(
             for m in kills
             if scale.begin <= m.at <= scale.end
         ),
-        *_limits(inside[-1], y, layout),
+        *_limits(inside[-1], levels, layout),
     )  # fmt: skip
 
 
-def _limits(last: UsageReading, y: _Level, layout: Layout) -> Iterator[Markup]:
-    """The limit, the threshold and zero, with their names in the margin, or beside the limit's line."""
-    over = {"memory": "Ray kills at", "disk": "Ray stops writing at"}.get(last.what, "threshold")
+def _limits(last: UsageReading, scale: _Scale, layout: Layout) -> Iterator[Markup]:
+    """The limit, the threshold and the bottom, with their names in the margin, or beside the limit's line."""
     where = "the cgroup's limit" if last.scope.startswith("cgroup") else "limit"
-    levels = [(last.limit, where, "limit"), (0.0, "", "zero")]
-    if 0 < last.threshold < last.limit:
-        levels.insert(1, (last.threshold, over, "threshold"))
+    bottom = "scale from" if scale.bottom else ""
+    levels = [(last.limit, where, "limit"), (scale.bottom, bottom, "zero")]
+    if _has_threshold(last):
+        levels.insert(1, (last.threshold, _over(last), "threshold"))
     lowest, shown = 0.0, _exact(last)
     for amount, name, style in levels:
-        place = y(amount)
+        place = scale.y(amount)
         yield el(
             "path",
             {
@@ -166,7 +214,8 @@ def _limits(last: UsageReading, y: _Level, layout: Layout) -> Iterator[Markup]:
             },
         )
         label = cut(f"{name} {shown(amount)}".strip(), 34)
-        beside = 4 if layout.has_margin else -4 if style != "threshold" else 13
+        is_below = style == "threshold" and place + 13 <= _HEIGHT
+        beside = 4 if layout.has_margin else 13 if is_below else -4
         lowest = max(place + beside, lowest + 14)
         if lowest <= _HEIGHT + 4:
             yield el(
@@ -180,8 +229,8 @@ def _limits(last: UsageReading, y: _Level, layout: Layout) -> Iterator[Markup]:
             )
 
 
-def _line(readings: Sequence[UsageReading], scale: Axis, y: _Level) -> Iterator[Markup]:
-    points = [(scale.x(r.at), y(r.used), r) for r in readings]
+def _line(readings: Sequence[UsageReading], scale: Axis, levels: _Scale) -> Iterator[Markup]:
+    points = [(scale.x(r.at), levels.y(r.used), r) for r in readings]
     kept = [
         p
         for n, p in enumerate(points)
