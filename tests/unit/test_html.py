@@ -33,7 +33,7 @@ from raydoctor.model.timeline import (
     TimelineMark,
     UsageReading,
 )
-from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Source, Tier
+from raydoctor.model.values import CaptureInfo, Event, Gap, Remedy, Report, Severity, Source, Tier
 from raydoctor.read.clock import NodeClocks
 from raydoctor.read.detail import neighbours, usage
 from raydoctor.render.html import axis, curves, document, flame, fragment, graph, markup, timeline
@@ -651,6 +651,75 @@ def test_the_result_has_the_headline_once_and_the_first_fix_above_the_rest() -> 
     assert '<pre class="code">ray status</pre><pre class="code">ray.init()</pre>' in source
     assert "The fix interrupts work that is running." in source
     assert "The fix deletes" not in source
+
+
+@pytest.mark.parametrize(
+    ("headline", "first"),
+    [
+        (
+            "Actor Model (pid 441) could not be created: __init__ raised ValueError: no model, in a() (a.py:42)",
+            "Actor Model (pid 441) could not be created:",
+        ),
+        (
+            "3 processes (python -c import time, and more: a) outlived their workers, and still hold memory: 2 GiB",
+            "3 processes (python -c import time, and more: a) outlived their workers,",
+        ),
+        (
+            "Ray's threshold for 'a: b' is set to 2% on each of the nodes, so 1 object could not be stored there",
+            "Ray's threshold for 'a: b' is set to 2% on each of the nodes,",
+        ),
+        ("The worker of train() ended suddenly: no log shows why", ""),
+        ("x" * 95, ""),
+    ],
+)
+def test_a_long_headline_is_lighter_after_its_first_clause(headline: str, first: str) -> None:
+    root = replace(hostile_report("train").diagnoses[0], headline=headline, consequences=())
+    source = render(Report(CaptureInfo("logs", "tree"), (root,)))
+    (heading,) = re.findall(r"<h1>(.*?)</h1>", source)
+    assert Page(heading).text == headline
+    assert Page(heading.partition("<span")[0]).text == (first or headline)
+    assert ("<span" in heading) is bool(first)
+
+
+@pytest.mark.parametrize(
+    ("severity", "ended_driver", "is_grave"),
+    [
+        ("error", True, True),
+        ("critical", False, True),
+        ("error", False, False),
+        ("warning", False, False),
+    ],
+)
+def test_an_effect_has_weight_if_the_program_ended_or_the_cluster_is_down(
+    severity: Severity, ended_driver: bool, is_grave: bool
+) -> None:
+    root = replace(
+        hostile_report("train").diagnoses[0],
+        severity=severity, ended_driver=ended_driver, effect="The program", consequences=(),
+    )  # fmt: skip
+    source = render(Report(CaptureInfo("logs", "tree"), (root,)))
+    assert ("<p><b>Effect:</b> The program.</p>" in source) is is_grave
+    assert ('<p class="dim">Effect: The program.</p>' in source) is not is_grave
+
+
+def test_the_list_of_incidents_refers_to_the_first_one_and_links_to_all() -> None:
+    source = render(findings(2, lambda n: (), "the worker ended"))
+    listed = source[source.index('id="causes"') : source.index('id="findings"')]
+    assert listed.count("the incident above") == 1
+    assert re.findall(r'href="#(d\d)"', listed) == ["d0", "d1"]
+    assert '<a href="#causes">1 further incident below.</a>' in source
+
+
+def test_a_consequence_has_its_headline_beside_its_evidence_only_if_its_rule_does_not_name_it() -> (
+    None
+):
+    report = findings(3, lambda n: (1, 2) if not n else (), "the worker ended")
+    root, one, two = (replace(d, headline=f"No {n}") for n, d in enumerate(report.diagnoses))
+    for rules, times in ((("a", "b"), 1), (("a", "a"), 2)):
+        below = [replace(d, rule=rule) for d, rule in zip((one, two), rules, strict=True)]
+        page = Page(render(replace(report, diagnoses=(root, *below))))
+        assert page.problems == []
+        assert [page.text.count(f"No {n}") for n in (1, 2)] == [times, times]
 
 
 def test_of_several_incidents_each_has_its_headline_above_its_evidence() -> None:

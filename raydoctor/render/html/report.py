@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raydoctor.model import paste
 from raydoctor.model import text as _text
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report
 from raydoctor.render import markdown, status
 from raydoctor.render.html import curves, timeline
@@ -35,6 +37,10 @@ _LONG_WORD = 40
 """Letters of a word within which an excerpt may be cut."""
 _OTHERS = "clusters"
 """What gaps about other clusters on the machine are about; the result has them."""
+_LONG_HEADLINE, _LEAST_CLAUSE = 90, 24
+"""Letters from which a headline has a heavier first clause, and the least of that clause."""
+_BOUNDARY = pattern(r"(?<=[:;]) |(?<=,) (?=(?:and|but|so|because|after|with|although) )")
+_APOSTROPHE = pattern(r"(?<=\w)'(?=\w)")
 _ROOM = 800_000
 """Characters of records and consequences on a page; those beyond have their headlines and places only."""
 
@@ -45,10 +51,14 @@ class _Page:
 
     report: Report
     by_id: dict[str, Diagnosis]
+    of_rule: Counter[str]
+    """Diagnoses of each rule."""
     room: int = _ROOM
     shortened: int = 0
     """Records and consequences without their text, because the page is full."""
     seen: set[str] = field(default_factory=set)
+    first: str = ""
+    """The diagnosis of the result, whose headline is the page's."""
     records: set[tuple[str, int]] = field(default_factory=set)
     """Places of the records that the page has already."""
 
@@ -56,7 +66,10 @@ class _Page:
 def render(report: Report) -> str:
     """The whole report; its engine must have run with `detailed`, or it has no timeline."""
     roots = report.roots or report.diagnoses
-    page = _Page(report, {d.id: d for d in report.diagnoses}, seen={root.id for root in roots})
+    by_id = {d.id: d for d in report.diagnoses}
+    page = _Page(report, by_id, Counter(d.rule for d in report.diagnoses))
+    page.seen.update(root.id for root in roots)
+    page.first = roots[0].id if roots else ""
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     is_one = len(roots) == 1
     unlisted = [gap for gap in listed_gaps(report) if gap.about != _OTHERS]
@@ -168,16 +181,38 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         "div", f"verdict {root.severity}",
         _headed(root, after=_zone_or_end(report, root)),
         el("p", "own", "No failure found.") if root.severity == "info" else None,
-        el("h1", "", root.headline),
+        el("h1", "", *_clauses(root.headline)),
         _effect(root),
         remedies(root.remedies, _SHOWN),
-        el("p", "dim", others) if others else None,
+        el("p", "", el("a", {"href": "#causes"}, others)) if others else None,
         *_others(report),
     )  # fmt: skip
 
 
+def _clauses(headline: str) -> Iterator[Child]:
+    """A headline; of a long one, all that follows its first clause is lighter."""
+    found = _BOUNDARY.finditer(headline) if len(headline) > _LONG_HEADLINE else ()
+    ends = (each.start() for each in found if each.start() >= _LEAST_CLAUSE)
+    end = next((at for at in ends if _is_complete(headline[:at])), len(headline))
+    yield headline[:end]
+    yield el("span", "more", headline[end:]) if headline[end:] else None
+
+
+def _is_complete(clause: str) -> bool:
+    """Whether each parenthesis and quotation mark in it is closed."""
+    quotes = clause.count("'") - len(_APOSTROPHE.findall(clause))
+    return quotes % 2 == 0 and all(
+        clause.count(a) == clause.count(b) for a, b in ("()", "[]", "{}")
+    )
+
+
 def _effect(root: Diagnosis) -> Markup | None:
-    return el("p", "", el("b", "", "Effect:"), f" {root.effect}.") if root.effect else None
+    """What the incident did to the program: lighter where that did not end and the cluster works."""
+    if not root.effect:
+        return None
+    is_grave = root.ended_driver or root.severity == "critical"
+    label = el("b", "", "Effect:") if is_grave else "Effect:"
+    return el("p", "" if is_grave else "dim", label, f" {root.effect}.")
 
 
 def _others(report: Report) -> Iterator[Markup]:
@@ -277,11 +312,12 @@ def _branch(
         "a", {"href": f"#{diagnosis.id}"},
         _badge(diagnosis.severity, diagnosis.severity), " ", el("code", "", diagnosis.rule),
     )  # fmt: skip
-    said = el("span", "", _as_part(parent, diagnosis), _text.short_ids(diagnosis.headline))
+    is_first = parent is None and diagnosis.id == page.first
+    words = "the incident above" if is_first else _text.short_ids(diagnosis.headline)
+    said = el("span", "dim" if is_first else "", _as_part(parent, diagnosis), words)
     items = _below_in_tree(page, diagnosis, seen)
     below = el("ul", "", *items) if items else None
-    effect = _effect(diagnosis)
-    return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, effect, below)
+    return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, below)
 
 
 def _below_in_tree(page: _Page, parent: Diagnosis, seen: set[str]) -> list[Markup]:
@@ -332,13 +368,14 @@ def _untimed(report: Report) -> str:
     """The incidents that the chart does not show, because none of their records has a time."""
     marks = report.timeline.marks if report.timeline else ()
     marked = {diagnosis for mark in marks for diagnosis in mark.diagnoses}
-    left = [root.headline for root in report.roots if root.id not in marked]
+    left = [f"{n}" for n, root in enumerate(report.roots, 1) if root.id not in marked]
     if not left:
         return ""
     if len(report.roots) == 1:
         return "The incident is not in the chart: its records have no time."
-    names = _text.join_names((f"“{headline}”" for headline in left), _ALIKE)
-    return f"Not in the chart, because the records have no time: {names}."
+    noun = "incident" if len(left) == 1 else "incidents"
+    names = _text.join_names(left, _ALIKE)
+    return f"Not in the chart, because the records have no time: {noun} {names} below."
 
 
 # ---------------------------------------------------------------- incidents
@@ -407,8 +444,7 @@ def _remedy(remedy: Remedy) -> Markup:
 def _split(title: str) -> tuple[str, str]:
     """The advice of a title, and behind its first colon the reason, with the numbers."""
     advice, colon, reason = title.partition(": ")
-    is_whole = advice.count("(") == advice.count(")") and advice.count("'") % 2 == 0
-    return (advice, f"{colon}{reason}") if colon and is_whole else (title, "")
+    return (advice, f"{colon}{reason}") if colon and _is_complete(advice) else (title, "")
 
 
 def _named(words: Sequence[str]) -> Iterator[Child]:
@@ -542,9 +578,12 @@ def _consequences(page: _Page, parent: Diagnosis) -> Iterator[Markup]:
     if below:
         yield el("h4", "", _below_title(page, parent))
     for each in below:
+        # The causal tree has its headline.
+        is_only = page.of_rule[each.rule] == 1
+        named = join([_as_part(parent, each), _text.short_ids(each.headline)])
+        words = "evidence" if is_only else named
         summary = join([
-            _badge(each.severity, each.severity), " ", _rule(each), " ", _when(each.first_at), " ",
-            _as_part(parent, each), _text.short_ids(each.headline),
+            _badge(each.severity, each.severity), " ", _rule(each), " ", _when(each.first_at), " ", words,
         ])  # fmt: skip
         given: dict[str, str | float | bool] = {"id": each.id, "class": "find consequence"}
         if page.room <= 0:
