@@ -683,7 +683,8 @@ def _word_exits(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:
         if about is not None and about.count == 1 and _is_about(about, exit_):
             record = mark.text.partition("; ")[2]
             kind: MarkKind = "silent" if about.rule in _ALIVE else "death"
-            draft.marks[number] = replace(mark, kind=kind, text=f"{about.headline}; {record}")
+            text = f"{about.headline}; {record}"
+            draft.marks[number] = replace(mark, kind=kind, text=text, short=_short(about))
 
 
 def _mark_failed_driver(draft: _Draft, diagnoses: Iterable[Diagnosis]) -> None:

@@ -101,6 +101,16 @@ def cut(text: str, width: int) -> str:
     return "".join(kept).rstrip() + ELLIPSIS
 
 
+def cut_middle(text: str, width: int) -> str:
+    """Text of at most `width` columns without its middle: the end of a name may be what differs."""
+    if cells(text) <= width:
+        return text
+    tail = text[len(text) - width // 3 :]
+    starts = (tail.rfind(" ("), tail.rfind(" "), 0)
+    tail = tail[next(at for at in starts if at >= 0) :]
+    return f"{cut(text, width - cells(tail))}{tail}"
+
+
 def wrap(text: str, width: int) -> list[str]:
     """Lines of at most `width` columns, broken at spaces; a longer word gets its own line."""
     lines: list[str] = []

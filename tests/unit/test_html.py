@@ -24,7 +24,7 @@ from raydoctor.cluster.samples import SampledFrame
 from raydoctor.diagnosis import timeline as course
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import printable
+from raydoctor.model.text import cells, cut_middle, printable
 from raydoctor.model.timeline import (
     Lane,
     MarkKind,
@@ -178,9 +178,34 @@ def test_the_axis_leaves_out_a_quiet_night() -> None:
 
 
 def test_the_axis_draws_a_short_run_in_full() -> None:
-    scale = axis.axis([AT, AT + 1, AT + 50])
+    scale = axis.axis([AT, AT + 1, AT + 25])
     assert scale is not None
     assert not any(piece.is_break for piece in scale.pieces)
+
+
+def test_the_axis_leaves_out_no_time_at_which_a_process_began_or_usage_was_read() -> None:
+    times = [AT, AT + 500]
+    for busy, breaks in (((), 1), ((AT + 200,), 2), (range(int(AT), int(AT) + 500, 5), 0)):
+        scale = axis.axis(times, busy=busy)
+        assert scale is not None
+        left_out = [piece for piece in scale.pieces if piece.is_break]
+        assert len(left_out) == breaks
+        assert not any(piece.begin < at < piece.end for at in busy for piece in left_out)
+    far = axis.axis(times, busy=(AT - 900, AT + 900))
+    assert far is not None
+    assert far.begin > AT - 10, "it is no longer for what is outside"
+
+
+def test_a_chart_that_leaves_out_quiet_time_says_so() -> None:
+    lanes = (
+        Lane("n", "node", "node 10.0.0.2"),
+        Lane("p", "process", "train", "n", AT + 2, AT + 95),
+    )
+    marks = [TimelineMark("p", "death", "exits", AT + 95), TimelineMark("n", "start", "joins", AT)]
+    for later, is_said in ((0, False), (500, True)):
+        moved = (replace(marks[0], at=AT + 25 + later), marks[1])
+        section, _ = timeline.section(Timeline(lanes, moved))
+        assert ("⋯ on grey: quiet time that is left out" in section) is is_said
 
 
 # ---------------------------------------------------------------- scale
@@ -443,9 +468,12 @@ def test_words_beside_a_mark_end_with_a_clause() -> None:
     )
     marks = [TimelineMark("n", "kill", text, AT + at) for at in (0, 20, 50, 120)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
-    words = re.findall(r'<text class="word[^>]*>([^<]*)</text>', section)
+    lanes = re.findall(r'<g class="mark kill">.*?</g>', section, re.DOTALL)
+    words = [
+        " ".join(reversed(re.findall(r'class="word[^>]*>([^<]*)</text>', lane))) for lane in lanes
+    ]
     assert len(set(words)) > 1
-    assert set(words) <= {
+    assert set(words) - {""} <= {
         text,
         "Ray kills train (pid 390), 3.9 GiB of 4.0 GiB in use …",
         "Ray kills train (pid 390) …",
@@ -455,6 +483,7 @@ def test_words_beside_a_mark_end_with_a_clause() -> None:
 
 def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
     text = "Actor Trainer (pid 248) died because the driver of job 1 (pid 145), which made it, was lost"
+    text += " while it waited for its results"
     marks = [TimelineMark("n", "failure", text, AT), TimelineMark("n", "end", "ends", AT + 60)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     words = set(re.findall(r'<text class="word[^>]*>([^<]*)</text>', section))
@@ -463,10 +492,11 @@ def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
 
 def test_words_beside_a_mark_are_not_cut_within_parentheses() -> None:
     text = "2 processes (python -c import time; cache = …) outlived the workers that started them, and still hold 1 GiB"
-    marks = [TimelineMark("n", "failure", text, AT + 50), TimelineMark("n", "start", "joins", AT)]
+    text += " of memory"
+    marks = [TimelineMark("n", "failure", text, AT + 20), TimelineMark("n", "start", "joins", AT)]
     for length in (1080.0, 300.0, 60.0):
         spot = timeline._Spot(0.0, "failure", tuple(marks[:1]))
-        words = timeline._words(spot, length)
+        words = " ".join(timeline._words(spot, length))
         assert words.count("(") == words.count(")"), words
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     assert (
@@ -563,9 +593,10 @@ def test_words_above_a_bar_overlap_no_other_words() -> None:
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     for name, least in (("broad", 4), ("narrow", 2)):
         grounds = re.findall(
-            r'"ground" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawing(section, name)
+            r'"ground" x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', drawing(section, name)
         )
-        spans = [(float(x), float(x) + float(width)) for x, width in grounds]
+        lowest = max(float(y) for _, y, _ in grounds)
+        spans = [(float(x), float(x) + float(w)) for x, y, w in grounds if float(y) == lowest]
         assert len(spans) >= least
         assert all(one[1] <= other[0] + 4 for one, other in pairwise(spans))
 
@@ -591,20 +622,59 @@ def test_a_bar_reaches_the_mark_of_its_end_beside_others() -> None:
 
 
 def test_a_failure_without_room_for_its_words_has_the_name_of_its_rule() -> None:
-    words = "The cluster at 10.0.0.2:6379 requires an authentication token of every driver"
+    words = "The cluster at 10.0.0.2:6379 requires an authentication token of every driver and of all workers"
     failed = TimelineMark("n", "failure", words, AT + 5, short="auth-token")
     begin = TimelineMark("n", "start", "joins", AT)
     section, _ = timeline.section(Timeline((Lane("n", "node", "node"),), (begin, failed)))
     assert re.search(r'<text class="word[^>]*>auth-token</text>', drawing(section, "narrow"))
 
 
-def test_a_count_beside_a_mark_is_explained() -> None:
+def test_a_count_beside_a_mark_is_in_words() -> None:
     lanes = (Lane("n", "node", "node 10.0.0.2"),)
     mark = TimelineMark("n", "restart", "train is submitted again", AT)
-    for count, is_explained in ((1, False), (2, True)):
+    for count, said in ((1, "train is submitted again"), (2, "train is submitted again (2 times)")):
         section, _ = timeline.section(Timeline(lanes, (replace(mark, count=count),)))
-        assert ("×2 train is submitted again" in section) is is_explained
-        assert ("so many such events at this place" in section) is is_explained
+        assert f">{said}</text>" in section
+
+
+def words_of(mark: TimelineMark, room: float) -> str:
+    return "|".join(timeline._words(timeline._Spot(0.0, mark.kind, (mark,)), room))
+
+
+def test_words_of_a_failure_never_end_at_a_colon_behind_which_its_cause_is() -> None:
+    text = "Actor Solver (pid 555) crashed: SIGSEGV in solve() (a.py:30), in the 3rd call of 5"
+    mark = TimelineMark("n", "death", text, AT, short="worker-native-crash")
+    assert words_of(mark, 1000) == text
+    cut = "Actor Solver (pid 555) crashed:|SIGSEGV in solve() (a.py:30)\u00a0…"
+    assert words_of(mark, 255) == cut
+    assert words_of(mark, 200) == "worker-native-crash"
+    assert words_of(replace(mark, short=""), 200) == "Actor Solver (pid 555)|crashed\u00a0…"
+    assert words_of(replace(mark, kind="sign", short=""), 200) == ""
+
+
+def test_words_beside_a_mark_are_never_a_stump() -> None:
+    text = "load(): 8 finished peers took 0.29 s (median), 7.0 s at most"
+    sign = TimelineMark("n", "sign", text, AT)
+    assert words_of(sign, 1000) == text
+    assert words_of(sign, 100) == ""
+
+
+def test_a_long_name_of_a_lane_keeps_its_pid() -> None:
+    name = "ReadRange->Map(price_per_item)->MapBatches(decode) (pid 412)"
+    section, _ = timeline.section(
+        Timeline(
+            (Lane("p", "process", name, has_own_row=True),), (TimelineMark("p", "end", "", AT),)
+        )
+    )
+    (shown,) = re.findall(r'class="name"[^>]*>([^<]*)</text>', drawing(section, "broad"))
+    assert "…" in shown
+    assert shown.endswith("(pid 412)")
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 12, 30, 60])
+def test_a_text_without_its_middle_is_no_wider_than_its_room(width: int) -> None:
+    shown = cut_middle("a" * 30 + "漢字" + "b" * 28, width)
+    assert cells(shown) <= width
 
 
 def test_lanes_that_share_a_row_have_no_bar() -> None:

@@ -39,7 +39,7 @@ LAYOUTS = WIDE, NARROW = (
     Layout("narrow", 344.0, 4.0, 10.0, 4),
 )
 _MOST_BREAKS = 3
-_QUIET = 60.0
+_QUIET = 30.0
 """Seconds that are always drawn in full."""
 _SHARE = 0.45
 """The part of the remaining time that a quiet stretch may take before it is left out."""
@@ -118,12 +118,12 @@ class Axis(NamedTuple):
                     yield n * step, form
 
 
-def axis(times: Iterable[float], layout: Layout = WIDE) -> Axis | None:
-    """An axis with room for these times; None where there are none."""
+def axis(times: Iterable[float], layout: Layout = WIDE, busy: Iterable[float] = ()) -> Axis | None:
+    """An axis with room for these times; None where there are none. `busy`: times that it draws in full."""
     known = sorted(set(times))
     if not known:
         return None
-    quiet = _quiet(known)
+    quiet = _quiet(sorted({*known, *(at for at in busy if known[0] < at < known[-1])}))
     drawn = known[-1] - known[0] - sum(end - begin for begin, end in quiet)
     pad = max(drawn * 0.01, 0.5)
     known = [known[0] - pad, *known, known[-1] + pad]

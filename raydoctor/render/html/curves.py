@@ -40,8 +40,7 @@ class _Curve(NamedTuple):
 
 def section(timeline: Timeline, shared: Sequence[Axis]) -> Markup | None:
     """The charts and their table; None if no reading is close to its limit. `shared`: the timeline's axes."""
-    curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
-    shown = [c for c in curves if _is_telling(c)][:_CHARTS]
+    curves, shown = _ranked(timeline)
     kills = [m for m in timeline.marks if m.kind == "kill"]
     left = len(curves) - len(shown)
     if not shown:
@@ -58,6 +57,19 @@ def section(timeline: Timeline, shared: Sequence[Axis]) -> Markup | None:
         el("p", "dim", note) if note else None,
         folded("Readings as a table", _table(curves)),
     ])  # fmt: skip
+
+
+def moments(timeline: Timeline) -> Iterator[float]:
+    """When the readings of the charts were taken."""
+    _, shown = _ranked(timeline)
+    for curve in (each for each in shown if _is_course(each.readings)):
+        yield from (reading.at for reading in curve.readings)
+
+
+def _ranked(timeline: Timeline) -> tuple[Sequence[_Curve], Sequence[_Curve]]:
+    """All curves, the fullest first, and those that the page shows."""
+    curves = sorted(_curves(timeline), key=lambda c: (-_share(c.fullest), c.name))
+    return curves, [c for c in curves if _is_telling(c)][:_CHARTS]
 
 
 def _share(reading: UsageReading) -> float:

@@ -288,6 +288,7 @@ def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
         items = _below_in_tree(page, roots[0], seen)
     else:
         items = [_branch(page, root, seen) for root in roots[:_FULL]]
+        return el("ol", "tree", *items)
     return el("ul", "tree", *items) if items else None
 
 
@@ -359,7 +360,9 @@ def _by_rule(diagnoses: Iterable[Diagnosis]) -> Iterator[list[Diagnosis]]:
 def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
-    chart, scale = timeline.section(report.timeline, _untimed(report))
+    chart, scale = timeline.section(
+        report.timeline, _untimed(report), curves.moments(report.timeline)
+    )
     yield section("timeline", "Timeline", chart)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
 

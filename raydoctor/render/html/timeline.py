@@ -6,6 +6,7 @@ mark with a count, and the table lists what the chart merges.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -56,10 +57,14 @@ _LETTER, _CAPITAL, _DOTS = 6.1, 2.4, 5.0
 """Width of a letter beside a mark, at most, and how much wider a capital and `…` are."""
 _CLAUSE = pattern(r"(?=[,:] )|(?<=\w\.)(?= [A-Z])")
 """Where a text may be cut: never within a word or a number."""
+_ADDITION = pattern(r"(?=, )|(?<=\w\.)(?= [A-Z])")
+"""Where one may be cut that has a shorter form: what follows a colon is what matters."""
 _SUBORDINATE = pattern(r"; | because | while | so that ")
 """What follows is shown as a whole or not at all."""
-_MOST_LETTERS = 76
-"""Letters beside a mark: longer texts are cut after a clause, as the table has all of it."""
+_LEAST_LETTERS, _MOST_LETTERS = 20, 110
+"""Letters beside a mark: longer texts are cut after a clause that is not too short, as the table has all."""
+_LINES, _LEAST_ROOM = 2, 150.0
+"""Lines of words above a failure, and the room from which there is more than one."""
 _KINDS: Mapping[MarkKind, str] = {k: WORDS[k] for k in ("kill", "death", "silent", "spill")}
 """Words for marks whose text does not fit, where they say more than the shape alone."""
 _NAMED = 5
@@ -107,20 +112,24 @@ def has_signs(timeline: Timeline | None) -> bool:
     return timeline is not None and any(mark.kind in _GRAVE for mark in timeline.marks)
 
 
-def section(timeline: Timeline, untimed: str = "") -> tuple[Markup, Sequence[Axis]]:
+def section(
+    timeline: Timeline, untimed: str = "", read_at: Iterable[float] = ()
+) -> tuple[Markup, Sequence[Axis]]:
     """The chart with its table, and its axis in each layout, which other charts share.
 
-    `untimed`: a note about incidents that have no time.
+    `untimed`: a note about incidents that have no time. `read_at`: times that other charts need room for.
     """
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
     times = [m.at for m in shown] + [m.until for m in shown if m.until]
     if not any(mark.kind in _GRAVE for mark in shown):
         times += [at for lane in timeline.lanes for at in (lane.begin, lane.end) if at is not None]
-    scales = [scale for layout in LAYOUTS if (scale := axis(times, layout)) is not None]
+    rows = list(_rows(timeline.lanes, shown))
+    ends = [at for row in rows for at in (row.begin, row.end) if at is not None]
+    busy = (*ends, *read_at)
+    scales = [scale for layout in LAYOUTS if (scale := axis(times, layout, busy)) is not None]
     if not scales:
         return el("p", "dim", "No record of this incident has a time."), ()
-    rows = list(_rows(timeline.lanes, shown))
     drawn = [
         (scale, [(row, list(_labels(_spots(row.marks, scale), scale))) for row in rows])
         for scale in scales
@@ -272,8 +281,8 @@ def _spots(marks: Iterable[TimelineMark], scale: Axis) -> list[_Spot]:
 def _chart(scale: Axis, rows: Sequence[tuple[_LaneRow, Sequence[_Label]]]) -> Markup:
     bottom, drawn, layout = _TOP + 6, [], scale.layout
     for row, labels in rows:
-        has_words = bool(row.missing) or any(each.words for each in labels)
-        above = _ABOVE if has_words else 0.0
+        most = max((len(each.lines) for each in labels), default=0)
+        above = _ABOVE * max(most, bool(row.missing))
         if layout.has_margin:
             bottom += _ROW + above
             drawn.append(_lane(row, labels, bottom - _ROW / 2, bottom - _ROW / 2 + 4, scale))
@@ -299,7 +308,7 @@ def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, name_y: float, scal
     layout = scale.layout
     indent = 14 if row.is_process and layout.has_margin else 0
     room = (layout.left if layout.has_margin else layout.width) - indent
-    name = _text.cut(_text.one_line(row.name), int(room / _NAME_LETTER))
+    name = _text.cut_middle(_text.one_line(row.name), int(room / _NAME_LETTER))
     begin = scale.x(row.begin) if row.begin is not None else layout.left
     end = scale.x(row.end) if row.end is not None else layout.width - layout.right
     # Beside other marks, that of the end may be moved.
@@ -315,7 +324,7 @@ def _lane(row: _LaneRow, labels: Sequence[_Label], y: float, name_y: float, scal
         el("title", "", row.name + (f": {row.missing}" if row.missing else "")),
         el("text", {"class": "name", "x": indent, "y": name_y}, name),
         None if row.is_shared else line,
-        join(_words_above(missing, layout.left + 6, y, "word")) if missing else None,
+        join(_words_above([missing], layout.left + 6, y, "word")) if missing else None,
         *(_mark(each, y) for each in labels),
     )  # fmt: skip
 
@@ -327,7 +336,7 @@ class _Label(NamedTuple):
     x: float
     end: float | None
     """Where its period ends; None for a moment."""
-    words: str
+    lines: Sequence[str]
     at: float
     """Where the words begin, or end if they are `before` the mark, for lack of room behind it."""
     is_before: bool
@@ -352,7 +361,7 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
         ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width]
         for n, end in zip(own, ends, strict=False):
-            others = [w for w in worded.values() if w.text]
+            others = [w for w in worded.values() if w.lines]
             before = max(
                 (x + 8 for other, x in placed[:n] if other.kind != placed[n][0].kind),
                 default=layout.left,
@@ -360,7 +369,7 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
             worded[n] = _placed(*placed[n], end, others, (layout.left, before))
     for n, (spot, x) in enumerate(placed):
         period = _period_end(spot, scale)
-        yield _Label(spot, x, period, worded[n].text, worded[n].at, worded[n].is_before)
+        yield _Label(spot, x, period, worded[n].lines, worded[n].at, worded[n].is_before)
 
 
 def _period_end(spot: _Spot, scale: Axis) -> float | None:
@@ -372,7 +381,7 @@ def _period_end(spot: _Spot, scale: Axis) -> float | None:
 class _Words(NamedTuple):
     """Words above a lane, and the room that they take."""
 
-    text: str
+    lines: Sequence[str]
     at: float
     is_before: bool
     begin: float
@@ -390,48 +399,70 @@ def _placed(
     behind = [each.begin - 8 for each in others if each.begin >= x - 6]
     most, edge = min([most, *behind]), min([x + 6, *behind])
     left = max(x - 6, free)
-    after = _words(spot, most - left) if left < x + 14 else ""
-    before = (
-        "" if any(mark.until for mark in spot.marks) else _words(spot, edge - max(free, least[1]))
-    )
-    if len(before) > len(after):
-        return _Words(before, edge, True, edge - _wide(before), edge + 8)
-    return _Words(after, left, False, left, left + 8 + _wide(after))
+    after = _words(spot, most - left) if left < x + 14 else ()
+    is_period = any(mark.until for mark in spot.marks)
+    before = () if is_period else _words(spot, edge - max(free, least[1]))
+    if sum(map(len, before)) > sum(map(len, after)):
+        return _Words(before, edge, True, edge - _widest(before), edge + 8)
+    return _Words(after, left, False, left, left + 8 + _widest(after))
 
 
-def _words_above(words: str, x: float, y: float, style: str) -> Iterator[Markup]:
+def _words_above(lines: Sequence[str], x: float, y: float, style: str) -> Iterator[Markup]:
     """Words above a mark, on a background that hides the grid."""
-    wide = _wide(words)
-    left = x - wide if style.endswith("before") else x
-    yield el(
-        "rect",
-        {"class": "ground", "x": left - 2, "y": y - 21, "width": wide + 4, "height": 13,
-         "fill": "#fff", "stroke": "none"},
-    )  # fmt: skip
-    yield el("text", {"class": style, "x": x, "y": y - 10}, words)
+    for above, words in enumerate(reversed(lines)):
+        wide, bottom = _wide(words), y - 10 - _ABOVE * above
+        left = x - wide if style.endswith("before") else x
+        yield el(
+            "rect",
+            {"class": "ground", "x": left - 2, "y": bottom - 11, "width": wide + 4, "height": 13,
+             "fill": "#fff", "stroke": "none"},
+        )  # fmt: skip
+        yield el("text", {"class": style, "x": x, "y": bottom}, words)
 
 
-def _words(spot: _Spot, room: float) -> str:
-    """The whole text, its first clauses, its kind, or the count alone: whatever fits."""
-    count = f"×{spot.total:,}" if spot.total > 1 else ""
+def _words(spot: _Spot, room: float) -> Sequence[str]:
+    """The whole text, its first clauses, its short form, or its kind: whatever fits, with the count."""
+    count = f"{spot.total:,} times" if spot.total > 1 else ""
     said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
-        return ""
-    short, clauses = spot.marks[0].short, list(_clauses(said[0]))
-    clauses = [each for each in clauses if len(each) <= _MOST_LETTERS] or clauses[-1:]
+        return ()
+    short = spot.marks[0].short
+    whole, *parts = _clauses(said[0], _ADDITION if short else _CLAUSE)
+    parts = [each for each in parts if _LEAST_LETTERS <= len(each) <= _MOST_LETTERS]
+    few = [*([whole] if len(whole) <= _MOST_LETTERS else []), *parts, *([short] if short else [])]
     if len(said) > 1:  # the count is not that of the first text
-        more = f" and {len(said) - 1:,} more"
-        few = (*clauses, *([short] if short else []))
-        whole = [spot.text] if len(spot.text) <= _MOST_LETTERS else []
-        choices = [*whole, *(words + more for words in few), count]
+        more = f" (and {len(said) - 1:,} more)"
+        every = [spot.text] if len(spot.text) <= _MOST_LETTERS else []
+        choices = [*every, *(words + more for words in few), f"{spot.total:,} events"]
     else:
-        few = (*clauses, short or _KINDS.get(spot.kind, ""), "")
-        choices = [f"{count} {words}".strip() for words in few]
-    return _fitting(choices, room)
+        few.append(_KINDS.get(spot.kind, ""))
+        choices = [f"{words} ({count})" if count and words else words or count for words in few]
+    lines = _LINES if spot.kind in _FAILURES and room >= _LEAST_ROOM else 1
+    broken = (_broken(each, room) for each in choices)
+    return next((each for each in broken if 0 < len(each) <= lines), ())
+
+
+def _broken(words: str, room: float) -> Sequence[str]:
+    """The words in lines that fit; none if a word does not."""
+    lines: list[str] = []
+    whole = words.replace(f" {_text.ELLIPSIS}", f"\u00a0{_text.ELLIPSIS}")
+    for word in filter(None, whole.split(" ")):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and _wide(longer) <= room:
+            lines[-1] = longer
+        elif _wide(word) <= room:
+            lines.append(word)
+        else:
+            return ()
+    return lines
 
 
 def _fitting(choices: Iterable[str], room: float) -> str:
     return next((each for each in choices if _wide(each) <= room), "")
+
+
+def _widest(lines: Iterable[str]) -> float:
+    return max(map(_wide, lines), default=0.0)
 
 
 def _wide(words: str) -> float:
@@ -439,11 +470,11 @@ def _wide(words: str) -> float:
     return len(words) * _LETTER + capitals * _CAPITAL + words.count("…") * _DOTS
 
 
-def _clauses(text: str) -> Iterator[str]:
+def _clauses(text: str, boundary: re.Pattern[str] = _CLAUSE) -> Iterator[str]:
     """The whole text, then ever fewer of its main clauses, with a sign that more follows."""
     main = _SUBORDINATE.split(text, 1)[0]
     main = main if main.count("(") == main.count(")") else text
-    parts = _CLAUSE.split(main)
+    parts = boundary.split(main)
     yield text
     most = len(parts) if main != text else len(parts) - 1
     cut = ("".join(parts[:n]) for n in range(most, 0, -1))
@@ -456,7 +487,7 @@ def _mark(label: _Label, y: float) -> Markup:
     about = f"{spot.when} {WORDS[spot.kind]}{count}"
     style = "word before" if label.is_before else "word"
     title = el("title", "", f"{about}: {spot.text}")
-    words = join(_words_above(label.words, label.at, y, style)) if label.words else Markup()
+    words = join(_words_above(label.lines, label.at, y, style))
     if end is None:
         return mark(spot.kind, x, y, title, words)
     period = el("path", {"class": "period", "d": f"M{x:.1f} {y:.1f}H{end:.1f}"})
@@ -466,25 +497,15 @@ def _mark(label: _Label, y: float) -> Markup:
 def _legend(
     drawn: Sequence[tuple[Axis, Sequence[tuple[_LaneRow, Sequence[_Label]]]]],
 ) -> Markup:
-    of_style = {
-        scale.layout.style: [label for _, labels in lanes for label in labels]
-        for scale, lanes in drawn
-    }
-    kinds = {label.spot.kind for labels in of_style.values() for label in labels}
+    kinds = {label.spot.kind for _, lanes in drawn for _, labels in lanes for label in labels}
     items = [
         el("li", "",
            el("svg", {"viewBox": "-8 -8 16 16", "width": 16, "height": 16, "aria-hidden": "true"},
               mark(kind, 0, 0)), " ", word)
         for kind, word in WORDS.items() if kind in kinds
     ]  # fmt: skip
-    counted = [
-        style
-        for style, labels in of_style.items()
-        if any(f"×{label.spot.total:,}" in label.words for label in labels)
-    ]
-    if counted:
-        style = "" if len(counted) > 1 else counted[0]
-        items.append(el("li", style, "×2, ×3, …: so many such events at this place"))
+    if any(piece.is_break for scale, _ in drawn for piece in scale.pieces):
+        items.append(el("li", "", "⋯ on grey: quiet time that is left out"))
     return el("ul", {"class": "legend", "aria-label": "Marks"}, *items)
 
 
