@@ -22,11 +22,11 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.text import called, join_names, one_line, plural
 from raydoctor.model.values import CONSOLES, Event, Severity, Source
 from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.task_error import raised_by_task
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _ABOUT_ENDS = ("job-failed", "driver-vanished", "several-jobs")
 """Rules whose headline itself says how the program ended, or that nothing failed."""
-_OF_TASK = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _OF_MODULE = pattern(r"(?m)^Traceback \(most recent call last\):\n {2}File .{1,300}, in <module>$")
 _WORD = pattern(r"[^\W\d_]{2}")
 _MOST = 20
@@ -248,10 +248,8 @@ def _uncaught(text: str) -> str:
 
 def _name(text: str, raised: Raised) -> str:
     """The exception; of one that a task raised, the task's own."""
-    if raised.name != "RayTaskError":
-        return raised.name
-    found = [m["type"] for line in text.split("\n") if (m := _OF_TASK.match(line))]
-    return found[-1] if found else raised.name
+    of_task = raised_by_task(text) if raised.name == "RayTaskError" else ""
+    return of_task or raised.name
 
 
 def last_line(end: Event) -> str:

@@ -56,7 +56,7 @@ from raydoctor.rules.shared.failures import cause_above, exception_at_end, is_ce
 from raydoctor.rules.shared.live import drivers
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.setup import imports, misuse
-from raydoctor.rules.shared.task_error import RETRIED
+from raydoctor.rules.shared.task_error import RETRIED, raised_by_task
 from raydoctor.rules.shared.traceback import (
     FIND_TRACEBACKS,
     NO_FAILURES,
@@ -280,18 +280,23 @@ def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | N
         meaning = jobs.signal_of(job.code) or _CODE_MEANINGS.get(job.code, "")
         code = f" with exit code {job.code}" + (f" ({meaning})" if meaning else "")
     if raised:
-        return f"{code}: {_what(raised)}"
+        return f"{code}: {_what(raised, raised_by_task(ending.text) if ending else '')}"
     last = evidence.last_words(ending.text) if ending else ""
     return f"{code}, and its last line is: {_cut(last)}" if last else code
 
 
-def _what(raised: Raised) -> str:
-    """The exception and the innermost named function of user code. Ray's exceptions have rules of their own."""
+def _what(raised: Raised, of_task: str = "") -> str:
+    """The exception and the innermost named function of user code. Ray's exceptions have rules of their own.
+
+    `of_task`: the class of the exception of a task that Ray's own one passes on.
+    """
     where = _at(raised)
     if not raised.type:
         return f"an exception that the console cut off{where}"
     if raised.is_rays_own:
-        return f"its program got {raised.name}{where}"
+        is_passed_on = of_task and raised.name == "RayTaskError"
+        kind = f"{of_task} from a task" if is_passed_on else raised.name
+        return f"its program got {kind}{where}"
     first = raised.first
     source = f", after {_cut(str(first))}" if first is not raised and not first.is_rays_own else ""
     return f"{_cut(str(raised))}{where}{source}"

@@ -14,6 +14,7 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
+from raydoctor.rules.shared.task_error import raised_by_task
 
 FRAMES = 'Traceback (most recent call last):\n  File "/app/t.py", line 9, in <module>\n    main()\n  File "/app/t.py", line 4, in main\n    f()\n'
 CAUGHT = 'Traceback (most recent call last):\n  File "/app/t.py", line 4, in main\n    f()\nValueError: x\n'
@@ -356,3 +357,22 @@ def test_a_failure_that_the_program_survives_is_a_warning(
     (tmp_path / "driver.log").write_text(f"epoch 1\n{line}\n{below}")
     (found,) = raydoctor.diagnose(tmp_path).diagnoses
     assert (found.rule, found.severity) == (rule, "warning" if below else "error")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (MESSAGES[0], "ZeroDivisionError"),
+        (MESSAGES[0].partition("\n")[0], "UserCodeException"),
+        ("ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1, ip=10.0.0.2)\nKeyError: 'a'\n", "KeyError"),
+        (
+            "ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1, ip=10.0.0.2)\nKeyError: 'a'\n\n"
+            "ray.exceptions.RayTaskError(OSError): ray::g() (pid=2, ip=10.0.0.2)\nOSError: no\n",
+            "OSError",
+        ),
+        ("ValueError: got ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1)\n", ""),
+        (MESSAGES[1], ""),
+    ],
+)  # fmt: skip
+def test_the_exception_of_a_task_is_named_as_the_user_wrote_it(text: str, kind: str) -> None:
+    assert raised_by_task(text) == kind

@@ -76,6 +76,7 @@ _WITHOUT_PROCESS = pattern(
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _TYPE = pattern(r"^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
+_TYPES = pattern(r"(?m)^ray\.exceptions\.RayTaskError\((?P<type>\w{1,100})\): ")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
 _IMPORT_FAILED = "failed to import on the worker."
 _UNREADABLE = "UnserializableException"
@@ -245,6 +246,19 @@ def parse_failure(text: str) -> TaskFailure | None:
     return TaskFailure(
         name, None, cause, outer, by_input, None, heads[-1] + 1, not is_training, kind
     )
+
+
+def raised_by_task(text: str) -> str:
+    """The class of the exception that a task raised, as the last `RayTaskError(X)` of a traceback names it.
+
+    Of a wrapper, that of the user's function. Empty where no line names one.
+    """
+    found = list(_TYPES.finditer(text))
+    if not found:
+        return ""
+    kind = found[-1]["type"]
+    failure = parse_failure(text[found[-1].start() :]) if kind in _WRAPPERS else None
+    return failure.raised.name if failure and failure.raised else kind
 
 
 def function_of(raised: Raised) -> str:
