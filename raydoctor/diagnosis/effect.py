@@ -28,6 +28,19 @@ from raydoctor.rules.shared.traceback import Raised, parse
 _ABOUT_ENDS = ("job-failed", "driver-vanished", "several-jobs")
 """Rules whose headline itself says how the program ended, or that nothing failed."""
 _OF_MODULE = pattern(r"(?m)^Traceback \(most recent call last\):\n {2}File .{1,300}, in <module>$")
+_WAITS = (
+    "actor-deadlock",
+    "async-actor-blocked",
+    "cluster-starved",
+    "debugger-waiting",
+    "infeasible-request",
+    "job-pending",
+    "nested-get-deadlock",
+    "no-node-type-fits",
+    "placement-group-pending",
+    "task-hung",
+)
+"""Rules about work that waits and has not failed."""
 _WORD = pattern(r"[^\W\d_]{2}")
 _MOST = 20
 """Records of an incident that are compared with the program's later output: it may have very many."""
@@ -69,10 +82,17 @@ class Effects:
                 return end
         return None
 
-    def of(self, rule: str, severity: Severity, events: Sequence[Event], is_alone: bool) -> Effect:
+    def of(
+        self,
+        rule: str,
+        severity: Severity,
+        events: Sequence[Event],
+        is_alone: bool,
+        is_only: bool = False,
+    ) -> Effect:
         """The effect of an incident with these events.
 
-        `is_alone`: no other incident can have ended the program.
+        `is_alone`: no other incident can have ended the program. `is_only`: there is no other at all.
         """
         if severity == "info":
             return Effect()
@@ -86,7 +106,9 @@ class Effects:
             ended = f"{_got(end)} and ended{self._code(end.source)}"
             return Effect(f"{self._program(end.source)} {ended}", ended_driver=True)
         if severity in ("critical", "error") and (
-            known := self._lost_gcs(events) or self._refused(events) or self._alive()
+            known := self._lost_gcs(events)
+            or self._refused(events)
+            or self._alive(is_only and rule in _WAITS)
         ):
             return Effect(known)
         printed = islice((e for e in events if e.source in self.endings), _MOST)
@@ -178,16 +200,29 @@ class Effects:
         )
         return f"{names[:1].upper()}{names[1:]} {verb} running; {refused}"
 
-    def _alive(self) -> str:
-        """That drivers were still running, if a live collection saw them."""
+    def _alive(self, only_waits: bool) -> str:
+        """That drivers were still running, if a live collection saw them.
+
+        `only_waits`: the report has no other incident, and this one is about work that waits.
+        """
         running = dict(self._running())
         if not running:
             return ""
         names = join_names(running.values())
         were = "were" if len(running) > 1 else "was"
-        said = f"{names[:1].upper()}{names[1:]} {were} still running"
+        is_whole = only_waits and not self._has_failed()
+        begin = (
+            f"Nothing has failed yet: {names}" if is_whole else f"{names[:1].upper()}{names[1:]}"
+        )
+        said = f"{begin} {were} still running"
         waiting = self._waiting(running)
         return f"{said}, and {waiting} had not started" if waiting else said
+
+    def _has_failed(self) -> bool:
+        """Whether any process or task failed, or any output has an exception, explained or not."""
+        ended = any(not each.expected for each in self.case.ledger.exits)
+        failed = any(row["state"] == "FAILED" for row in live.rows(self.case, "tasks"))
+        return ended or failed or bool(self.case.of(RAY_EXCEPTION.kind, TRACEBACK.kind))
 
     def _waiting(self, of_jobs: Collection[str]) -> str:
         """The tasks of these jobs that wait for a worker: `2 train() tasks`."""

@@ -511,7 +511,9 @@ def _with_effects(
     number = 1
     for root in roots:
         is_alone = len(grave) == 1 and root is grave[0]
-        found[f"d{number}"] = effects.of(root.rule.name, root.severity, _events(root), is_alone)
+        found[f"d{number}"] = effects.of(
+            root.rule.name, root.severity, _events(root), is_alone, len(roots) == 1
+        )
         number += len(_tree(root))
     return tuple(
         replace(each, effect=effect.text, ended_driver=effect.ended_driver)
