@@ -780,6 +780,13 @@ def test_the_list_of_incidents_refers_to_the_first_one_and_links_to_all() -> Non
     assert '<a href="#causes">1 further incident below.</a>' in source
 
 
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_no_section_is_empty(count: int) -> None:
+    source = render(findings(count, lambda n: (), "the worker ended"))
+    assert (">Incidents</h2>" in source) is (count > 1)
+    assert not re.search(r"</h2>(?:<[ou]l[^>]*></[ou]l>)?</section>", source)
+
+
 def test_a_consequence_has_its_headline_beside_its_evidence_only_if_its_rule_does_not_name_it() -> (
     None
 ):

@@ -284,11 +284,9 @@ def _when(at: float | None, with_date: bool = False) -> Markup | None:
 def _tree(page: _Page, roots: Sequence[Diagnosis]) -> Markup | None:
     """What follows from what; of a single incident, which the verdict already names, what is below it."""
     seen = {root.id for root in roots}
-    if len(roots) == 1:
-        items = _below_in_tree(page, roots[0], seen)
-    else:
-        items = [_branch(page, root, seen) for root in roots[:_FULL]]
-        return el("ol", "tree", *items)
+    if len(roots) > 1:
+        return el("ol", "tree", *(_branch(page, root, seen) for root in roots[:_FULL]))
+    items = _below_in_tree(page, roots[0], seen) if roots else []
     return el("ul", "tree", *items) if items else None
 
 
