@@ -110,6 +110,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 
 _NO_OUTPUT = pattern(
     r"^\s|^[^\s:]{0,100}[$#%>](?: |$)|^File \"[^\"]{1,300}(?:\", line \d|$)"
+    r"|^Process \S{1,100}:$|^ray::\w"
     r"|^Stack \(most recent call|^<no Python frame>|^frame #|^OpenBLAS |^Extension modules: |^==== backtrace "
     r"|\b0x[0-9a-f]{6}|^\d{1,3} {2,4}[\w<>~]{1,200}[:(]"
     r"|(?i:error|exception|traceback|stack ?trac|warn|fail|fatal|abort|kill|terminat|crash|died|dead|lost"

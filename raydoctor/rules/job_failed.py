@@ -44,7 +44,7 @@ from itertools import chain, pairwise
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
-from raydoctor.case.signals import DRIVER, HYDRA, JOB_STARTED, TRACEBACK
+from raydoctor.case.signals import DRIVER, HYDRA, JOB_STARTED, TRACEBACK, TRACEBACKS
 from raydoctor.cluster import hosts
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
@@ -58,6 +58,7 @@ from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.setup import imports, misuse
 from raydoctor.rules.shared.task_error import RETRIED, raised_by_task
 from raydoctor.rules.shared.traceback import (
+    BEGIN,
     FIND_TRACEBACKS,
     NO_FAILURES,
     Raised,
@@ -292,7 +293,10 @@ def _what(raised: Raised, of_task: str = "") -> str:
     """
     where = _at(raised)
     if not raised.type:
-        return f"an exception that the console cut off{where}"
+        first = raised.first
+        is_chained = first is not raised and not first.is_rays_own
+        after = f", after {_cut(str(first))}" if is_chained else ""
+        return f"an exception that the console cut off{where}{after}"
     if raised.is_rays_own:
         is_passed_on = of_task and raised.name == "RayTaskError"
         kind = f"{of_task} from a task" if is_passed_on else raised.name
@@ -421,8 +425,13 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
     )
     if is_told or _is_retried(case, ending):
         return None
-    if raised.is_elsewhere:
-        return _of_other_process(case, ending, raised)
+    above = None if raised.type else cause_above(case, ending, within=_NEAR)
+    if above or raised.is_elsewhere:
+        return (
+            _of_cut_program(case, ending, raised, above)
+            if above
+            else _of_other_process(case, ending, raised)
+        )
     name = ending.source.path.rpartition("/")[2]
     headline = f"{_program(raised)} ended with" if is_certain else "The console ends with"
     return Finding(
@@ -443,6 +452,31 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
+
+
+def _of_cut_program(
+    case: Case, ending: Event, raised: Raised, above: tuple[Event, Raised]
+) -> Finding:
+    """A traceback that a console cuts off, below the exception that led to it: no other output is between them."""
+    event, before = above
+    return Finding(
+        f"The program printed {_what(before)}, and the console ends within the traceback below it",
+        (
+            Link(event, "the last exception that the console shows", before.code),
+            Link(ending, "the console ends within this traceback", raised.code),
+        ),
+        explains=(program(ending),),
+        severity=None if is_certain_end(ending) else "warning",
+        remedies=(*_fix_place(before),) or (*_fix_place(raised),),
+        covers=(*_inside(case, ending), *_alike(case, event, before)),
+    )
+
+
+def _alike(case: Case, event: Event, raised: Raised) -> Iterator[Event]:
+    """The records of an exception in the output of an event."""
+    for each in case.of(*TRACEBACKS, "log.error"):
+        if each.source is event.source and str(parse(f"{BEGIN}\n{each.message}")) == str(raised):
+            yield each
 
 
 def _of_task(case: Case, ending: Event, raised: Raised) -> Finding | None:
@@ -1433,5 +1467,22 @@ EXAMPLES: tuple[Example, ...] = (
         "the same above a later cell that ran",
         "RayTaskError(TypeError)                   Traceback (most recent call last)\n"
         "Cell In[4], line 2\n----> 2 rows = ray.get(count.remote(table))\n\nthe loader retries\nepoch 2\nepoch 3\n",
+    ),
+    console(
+        "the end of an engine's exception, and the traceback below it, which the console cuts off",
+        f"ERROR 11-21 10:53:18 [core.py:845] ValueError: bundle 8 is invalid\nProcess EngineCore_0:\n{_OF_USER}".replace(
+            "_0:\n", f"_0:\n{BEGIN}\n"
+        ),
+        says=("The program printed ValueError: bundle 8 is invalid", "ends within the traceback"),
+    ),
+    console(
+        "the program worked after that exception",
+        f"ERROR 11-21 10:53:18 [core.py:845] ValueError: bundle 8 is invalid\nuses bundle 0\nepoch 1\nepoch 2\n{BEGIN}\n{_OF_USER}",
+        says=("ended with an exception that the console cut off",),
+    ),
+    console(
+        "the second traceback of a chain is cut off",
+        f"{_KEY_ERROR}\nDuring handling of the above exception, another exception occurred:\n\n{BEGIN}\n{_OF_WAIT}",
+        says=("cut off, in wait() (train.py:14), after KeyError: 'accuracy'",),
     ),
 )

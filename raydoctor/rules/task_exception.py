@@ -55,6 +55,7 @@ from raydoctor.rules.shared.failures import (
     ended_workers,
     exception_at_end,
     failures,
+    is_plain,
     is_recorded,
     program,
     task_of,
@@ -256,21 +257,25 @@ def _of_processes(case: Case, *, is_known: bool) -> Iterator[Finding]:
             continue
         shown = [
             (event, raised)
-            for event in case.of(*TRACEBACKS)
+            for event in case.of(*TRACEBACKS, "log.error")
             if event.source is end.source
             and event["who"] not in ("", "raylet", "autoscaler")
             and event.line < end.line
-            and (raised := parse(event.message))
+            and (raised := parse(f"{BEGIN}\n{event.message}"))
             and not (raised.is_rays_own or raised.is_elsewhere or raised.name in NO_FAILURES)
+            # A process that logs one line and continues may have caught the exception.
+            and (
+                raised.frames or (is_plain(case, event) and not evidence.later_output(case, event))
+            )
         ]
         for event, raised in shown[-1:]:
             place = f", in {raised.place}" if raised.place else ""
             yield Finding(
-                f"{event['who']} (pid {event.pid}) raised {_cut(str(raised))}{place}, and the console cuts off the driver's exception",
+                f"{event['who']} (pid {event.pid}) raised {_cut(str(raised))}{place}, and the console ends within the traceback below it",
                 (
                     Link(
                         event,
-                        "the process prints the exception, and the driver fails below",
+                        "the last exception that the console shows",
                         raised.code,
                     ),
                 ),
@@ -283,14 +288,15 @@ def _of_processes(case: Case, *, is_known: bool) -> Iterator[Finding]:
                 remedies=(
                     Remedy(f"Fix {raised.place}")
                     if raised.place and raised.place.is_user_code
-                    else Remedy(
-                        "Read the end of the driver's output, which shows what it got from this process"
-                    ),
+                    else _READ_ON,
                 ),
-                covers=tuple(
-                    e
-                    for e in case.of(*TRACEBACKS)
-                    if e is event or (e.source is end.source and e.line >= end.line)
+                covers=(
+                    event,
+                    *(
+                        e
+                        for e in case.of(*TRACEBACKS)
+                        if e.source is end.source and e.line >= end.line
+                    ),
                 ),
             )
 
@@ -418,6 +424,8 @@ def _is_end_of_paste(case: Case, seen: Printed) -> bool:
     event = seen.event
     if _type(seen):
         return event.source.is_excerpt and not evidence.later_output(case, event)
+    if seen.failure.cause:
+        return event.source.is_excerpt and not evidence.later_output(case, event, is_line=True)
     end = case.endings.get(event.source)
     last = event.line + event.text.count("\n")
     is_last = end is not None and end.line <= last <= end.line + end.text.count("\n")
@@ -440,8 +448,10 @@ def _of_cut(found: list[Printed]) -> Finding:
     function = first.failure.function
     kind = _type(first)
     what = f"failed with {kind}, whose text" if kind else "raised an exception that"
+    before = first.failure.cause
+    after = f", after {_cut(str(before[1]))}" if before else ""
     return Finding(
-        f"{_called(function)} {what} the console cut off{f', in {place}' if place and not kind else ''}",
+        f"{_called(function)} {what} the console cut off{f', in {place}' if place and not kind else ''}{after}",
         (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
@@ -565,14 +575,13 @@ def _in_workers(case: Case) -> Iterator[Finding]:
             or (not raised.type and raised.is_waiting)
         ):
             continue
-        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
         ran = (
             "The training function of a trial of Ray Tune"
             if _is_of_trial(raised)
             else f"Method {called(method)} of an actor"
         )
         yield Finding(
-            f"{ran} raised {what}{f', in {raised.place}' if raised.place else ''}",
+            f"{ran} raised {_what(raised)}",
             (Link(end, "the frames are those of a worker that executes a method", raised.code),),
             explains=(Entity("task-error", f"method {method}"), program(end)),
             subjects=(Subject("task", None, method),),
@@ -647,9 +656,8 @@ def _beheaded(case: Case) -> Iterator[Finding]:
         if not event.source.is_excerpt or event.line > 1 or raised is None or raised.is_rays_own:
             continue
         name = event["actor"].rpartition(".")[2]
-        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
         yield Finding(
-            f"A {f'method of actor {name}' if name else 'task or actor method'} raised {what}{f', in {raised.place}' if raised.place else ''}",
+            f"A {f'method of actor {name}' if name else 'task or actor method'} raised {_what(raised)}",
             (
                 Link(
                     event,
@@ -719,10 +727,8 @@ def _of_workers(case: Case) -> Iterator[Finding]:
         who, pid = ending["worker"], int(ending["worker_pid"])
         if deployment_of(who) or raised.name in NO_FAILURES:
             continue
-        what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
-        place = f", in {raised.place}" if raised.place else ""
         yield Finding(
-            f"{who} (pid {pid}) raised {what}{place}",
+            f"{who} (pid {pid}) raised {_what(raised)}",
             (Link(ending, "the task or actor prints the exception, and the console ends", raised.code),),
             explains=(Entity("task-error", f"printed by {who} {pid}"), program(ending)),
             subjects=(Subject("task", None, who, pid),),
@@ -973,6 +979,15 @@ def _times(count: int) -> str:
 
 def _cut(text: str) -> str:
     return cut(text, _LONGEST)
+
+
+def _what(raised: Raised) -> str:
+    """The exception and its place; of one that is cut off, also the exception that it followed."""
+    first = raised.first
+    is_chained = not raised.type and first is not raised and not first.is_rays_own
+    what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
+    place = f", in {raised.place}" if raised.place else ""
+    return f"{what}{place}{f', after {_cut(str(first))}' if is_chained else ''}"
 
 
 def _where(function: str, failure: TaskFailure) -> str:
@@ -1872,5 +1887,50 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the caller catches the exception and continues",
         f"{_NOT_SUBCLASSED.sample}\nskipped 1 row\nepoch 2\nepoch 3\n",
+    ),
+    console(
+        "the last line of a process's exception, and a driver's traceback that the console cuts off",
+        "(Shard pid=7) RuntimeError: shard 3 has no rows\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in main\n    ray.get(shard.read.remote())\n'
+        '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 2772, in get\n    values, debugger_breakpoint = wor',
+        says=(
+            "Shard (pid 7) raised RuntimeError: shard 3 has no rows",
+            "ends within the traceback",
+        ),
+        severity="warning",
+    ),
+    console(
+        "a process logs an exception and continues, and the console ends within another one's traceback",
+        "(Shard pid=7) RuntimeError: shard 3 has no rows\n(Shard pid=7) shard 4: 500 rows\n"
+        'Traceback (most recent call last):\n  File "/app/train.py", line 8, in main\n    report(rows)\n',
+        roots=("job-failed",),
+    ),
+    *(
+        console(
+            f"the second traceback of a chain is cut off {where}",
+            f"{before}ray::Shard.read() (pid=7, ip=10.0.0.2)\n"
+            '  File "/app/etl.py", line 6, in fetch\n    raise TimeoutError("3 s")\nTimeoutError: 3 s\n\n'
+            f"During handling of the above exception, another exception occurred:\n\nray::Shard.read() (pid=7, {rest}",
+            says=(
+                "Shard.read() raised an exception that the console cut off",
+                "after TimeoutError: 3 s",
+            ),
+            severity="warning",
+        )
+        for before, where, rest in (
+            ("", "within its header", "ip=10.0"),
+            (
+                "ray.exceptions.RayTaskError: ",
+                "below its frame",
+                'ip=10.0.0.2)\n  File "/app/etl.py", line 9, in read\n    fetch(\n',
+            ),
+        )
+    ),
+    console(
+        "a chain that is cut off, above a program that continues",
+        "ray::Shard.read() (pid=7, ip=10.0.0.2)\n"
+        '  File "/app/etl.py", line 6, in fetch\n    raise TimeoutError("3 s")\nTimeoutError: 3 s\n\n'
+        "During handling of the above exception, another exception occurred:\n\nray::Shard.read() (pid=7, ip=10.0.0.2)\n"
+        "shard 3 left out\nepoch 2\nepoch 3\n",
     ),
 )

@@ -183,9 +183,18 @@ def ended_workers(case: Case) -> Iterator[tuple[Event, Raised]]:
             if e.source is ending.source
             and (ending.line <= e.line <= last or f"{e.pid}" == ending["worker_pid"])
         )
-        is_plain = all(e.kind in _PLAIN for e in own)
-        if ending["worker"] and is_plain and not (raised.is_rays_own or raised.is_elsewhere):
+        if (
+            ending["worker"]
+            and all(e.kind in _PLAIN for e in own)
+            and not (raised.is_rays_own or raised.is_elsewhere)
+        ):
             yield ending, raised
+
+
+def is_plain(case: Case, event: Event) -> bool:
+    """Whether no signal recognizes the first line of a record, so that no other rule knows its exception."""
+    alike = (e for e in case.events if e.source is event.source and e.line == event.line)
+    return all(e.kind in _PLAIN for e in alike)
 
 
 _PLAIN = (*TRACEBACKS, "log.error", LAST_LINE, OUTPUT_LINE, "driver.tail")
@@ -199,8 +208,13 @@ def exception_at_end(ending: Event) -> Raised | None:
     return cut_off(text) or parse(text) or parse(f"{BEGIN}\n{text}") or lone(text)
 
 
-def cause_above(case: Case, event: Event) -> tuple[Event, Raised] | None:
-    """The last exception in the same output above an event whose own exception only refers to it."""
+def cause_above(
+    case: Case, event: Event, *, within: int | None = None
+) -> tuple[Event, Raised] | None:
+    """The last exception in the same output above an event whose own exception is missing or only refers to it.
+
+    `within`: number of lines above the event in which it must end.
+    """
     found: list[tuple[Event, Raised]] = []
     for each in case.of(*TRACEBACKS, "log.error"):
         if each.source is event.source and each.line < event.line:
@@ -208,6 +222,9 @@ def cause_above(case: Case, event: Event) -> tuple[Event, Raised] | None:
             if raised and not (raised.is_rays_own or raised.is_elsewhere or _is_no_failure(raised)):
                 found.append((each, raised))
     last = max(found, key=lambda pair: pair[0].line, default=None)
+    end = last[0].line + last[0].message.count("\n") if last else 0
+    if within is not None and event.line - end > within:
+        return None
     alike = (pair for pair in found if last and str(pair[1]) == str(last[1]))
     return max(alike, key=lambda pair: (len(pair[1].frames), pair[0].line), default=None)
 
