@@ -992,3 +992,56 @@ def test_a_request_that_gave_up_is_listed() -> None:
         report = engine.run(capture, strict=True)
     assert not report.diagnoses
     assert ["Max retries exceeded" in event.text for event in report.unexplained] == [True]
+
+
+_OF_ENGINE = "(EngineCore_DP0 pid=61) ERROR 11-21 10:53:18 [core.py:845] "
+_LONG_ERROR = (
+    f"{_OF_ENGINE}ValueError: the pool has no room for the request, requested={{'alpha': 1500000000, "
+    "'beta': 25000, 'gamma_with_a_long_name': 31, 'delta': 4200}, available={'alpha': 12, 'beta': 0}"
+)
+_OF_RECORD = [
+    f"{_OF_ENGINE}Traceback (most recent call last):",
+    f'{_OF_ENGINE}  File "/app/pool.py", line 12, in take',
+    f"{_OF_ENGINE}    raise ValueError(text)",
+    _LONG_ERROR,
+]
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+@pytest.mark.parametrize("width", [99, 102])
+def test_the_rest_of_a_wrapped_line_lacks_the_prefix_of_the_others(width: int, lost: int) -> None:
+    """Of a short paste only two lines may be wrapped, and a person may have shortened an address in one."""
+    whole = [_LONG_ERROR[at : at + width] for at in range(0, len(_LONG_ERROR), width)]
+    wrapped = [*_OF_RECORD[:3], whole[0], whole[1][lost:], *whole[2:]]
+    meant = _LONG_ERROR.replace(whole[1], whole[1][lost:])
+    last = f"{_OF_ENGINE}stopped"
+    assert rewritten("\n".join([*wrapped, last])) == rewritten(
+        "\n".join([*_OF_RECORD[:3], meant, last])
+    )
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        ["epoch 1 is done", "epoch 2 is done"],
+        ["Traceback (most recent call last):", '  File "/app/a.py", line 2, in main'],
+    ],
+)
+def test_a_drivers_own_lines_between_those_of_processes_stay(plain: list[str]) -> None:
+    of_process = f"(Trainer pid=7) step 100, loss 0.12, and so on: {'abc ' * 12}"
+    lines = [of_process, of_process, plain[0], of_process, of_process, plain[1], of_process]
+    assert rewritten("\n".join(lines)) == lines
+
+
+def test_a_message_of_an_exception_of_ray_goes_on_below_the_edge() -> None:
+    text = "ray.exceptions.RayChannelTimeoutError: System error: If the execution takes long, increase the timeout"
+    assert rewritten(f"first\n{text[:80]}\n{text[80:]}\nlast") == ["first", text, "last"]
+    whole = "ray.exceptions.RaySystemError: System error: No module named 'shards' in this worker's Python"
+    below = [whole, "Traceback (most recent call last):", "  x"]
+    assert rewritten("\n".join(below)) == below
+    ended = [
+        "a line that is longer than the exception's, so that no terminal broke that one" * 2,
+        whole,
+        "epoch 2",
+    ]
+    assert rewritten("\n".join(ended)) == ended

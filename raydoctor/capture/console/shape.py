@@ -197,6 +197,16 @@ _BREAKABLE = pattern(
     r"\((?:raylet|gcs_server|autoscaler|scheduler)[ ,)]|(?:Error|Warning): No available node types? "
 )
 """The beginning of a message of Ray's daemons."""
+_OF_RAY = pattern(r"(?:.{0,200}[)\]] )?ray\.exceptions\.[A-Z]\w{1,80}: [A-Z].*\w$")
+"""An exception of Ray's whose message ends with a word, or within one."""
+_PREFIXED = pattern(
+    r"\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
+    r"|(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{1,200}:\d{1,7}\] "
+)
+"""The name of a process of Ray, and vLLM's header, which all lines of a record have."""
+_FEWEST_RESTS = 2
+_LESS = 4
+"""Characters that a line lost after the terminal had broken it: people shorten addresses."""
 _SENTENCE_ENDS = (*".!?`)]}", "")
 _DIGITS = pattern(r"\d")
 _NARROWEST, _WIDEST = 60, 400
@@ -498,7 +508,11 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
     folds = _folds(lines)
     if folds and len(folds) >= 2 * sum(len(text) == width for text in sample):
         return _unfolded(lines, folds)
-    if not _NARROWEST <= width <= _WIDEST or not _is_wrapped(sample, width, len(lines)):
+    if not _NARROWEST <= width <= _WIDEST:
+        return lines
+    if rests := _rests(lines, width):
+        return _with_rests(lines, rests)
+    if not _is_wrapped(sample, width, len(lines)):
         return lines
     joined: list[Numbered] = []
     whole, length = True, 0
@@ -510,6 +524,37 @@ def unwrapped(lines: list[Numbered]) -> list[Numbered]:
             joined[-1] = (joined[-1][0], joined[-1][1] + text)
             length += len(text)
         whole = len(text) < width
+    return joined
+
+
+def _rests(lines: list[Numbered], width: int) -> set[int]:
+    """The lines without the prefix that the others have, if each of them is below one of the full width.
+
+    Lines of one width that a program prints one below the other are whole.
+    """
+    rests: set[int] = set()
+    whole = 0
+    for n, ((_, above), (_, text)) in enumerate(pairwise(lines), 1):
+        is_full = len(above) >= width - _LESS
+        if not text.strip() or _PREFIXED.match(text):
+            whole += is_full and not above.endswith("  ")
+            continue
+        if not is_full or _OPENS.match(text):
+            return set()
+        rests.add(n)
+    if whole > len(rests) // 2:
+        return set()
+    return rests if _FEWEST_RESTS <= len(rests) <= len(lines) // 2 else set()
+
+
+def _with_rests(lines: list[Numbered], rests: set[int]) -> list[Numbered]:
+    """The lines, with the rests joined to the lines above."""
+    joined: list[Numbered] = []
+    for n, (number, text) in enumerate(lines):
+        if n in rests and len(joined[-1][1]) <= _LONGEST:
+            joined[-1] = (joined[-1][0], joined[-1][1] + text)
+        else:
+            joined.append((number, text))
     return joined
 
 
@@ -584,14 +629,17 @@ def rejoined(lines: list[Numbered]) -> list[Numbered]:
         return lines
     joined: list[Numbered] = []
     is_open = False
+    width = max((len(text) for _, text in lines), default=0)
     for number, text in lines:
         if joined and text.startswith(_GOES_ON) and _OF_DEATH in joined[-1][1]:
             joined[-1] = (joined[-1][0], f"{joined[-1][1].rstrip()} {text}")
         elif is_open and _goes_on(joined[-1][1], text):
             joined[-1] = (joined[-1][0], joined[-1][1] + text)
+            is_open = len(text) == width or _BREAKABLE.match(joined[-1][1]) is not None
         else:
             joined.append((number, text))
-            is_open = _BREAKABLE.match(text) is not None
+            is_cut = len(text) == width and _OF_RAY.match(text)
+            is_open = bool(is_cut or _BREAKABLE.match(text))
     return joined
 
 
