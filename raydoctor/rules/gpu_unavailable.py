@@ -152,7 +152,7 @@ RENUMBERED = Signal(
 """Ray Train compares the variable with the GPUs that Ray assigned (`air/_internal/device_manager`, 2.9 to 2.60)."""
 NODE_HAS_NONE = Signal(
     "gpu.node_has_none", "Current node has no ",
-    LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)\}"
+    LINE_START + r"ValueError: Current node has no (?P<device>\w+) available\. current_node_resource=\{(?P<free>[^{}]*)(?P<end>\}|$)"
     r"(?:.{0,400}?current_ip='(?P<node_ip>[^'\s]+)')?", OUTPUT,
     "ValueError: Current node has no GPU available. current_node_resource={'accelerator_type:L4': 1.0, 'CPU': 3.0, 'node:10.0.0.2': 1.0}. "
     "vLLM engine cannot start without GPU. Make sure you have at least 1 GPU available in a node current_node_id='ab12' "
@@ -491,6 +491,10 @@ def _node_has_none(case: Case, events: list[Event]) -> Finding:
         why = f"only {free[device]:g} of a {device} is free there"
     elif models:
         why = f"actors or placement groups hold every {evidence.join_names(models)} {device} of the node"
+    elif not event["end"]:
+        why = "the console cuts off the list of the node's resources"
+    elif free.get("GPU"):
+        why = f"Ray lists {free['GPU']:g} GPU for this node, but no {device}"
     else:
         why = f"Ray lists no {device} for this node"
     return _made(
@@ -502,7 +506,13 @@ def _node_has_none(case: Case, events: list[Event]) -> Finding:
         remedies=(
             *([_holders(groups)] if groups or models else []),
             *([_own_group()] if groups else []),
-            *(() if groups or models else (_start_with_gpus(device), _where(event["node_ip"]))),
+            *(
+                ()
+                if groups or models
+                else (_start_with_gpus(device), _where(event["node_ip"]))
+                if device == "GPU"
+                else (_start_with(device, free.get("GPU", _DEVICES)),)
+            ),
         ),
     )
 
@@ -542,6 +552,25 @@ def _start_with_gpus(device: str) -> Remedy:
     return Remedy(
         title,
         _DECLARED,
+        doc=_DOC,
+    )
+
+
+_DEVICES = 8
+"""Devices of a machine in an example."""
+
+
+def _start_with(device: str, count: float) -> Remedy:
+    """Declare devices that Ray counts under another name than GPU, such as NPU."""
+    resources = f'{{"{device}": {count:g}}}'
+    return Remedy(
+        f"Start the engine on a node with {device}s, or declare those of this node as {device} and not as GPU",
+        (
+            paste.shell(
+                "ray start --resources={resources}   # plus your other options, without --num-gpus",
+                resources=resources,
+            ),
+        ),
         doc=_DOC,
     )
 
@@ -1089,5 +1118,16 @@ EXAMPLES: tuple[Example, ...] = (
         "torch cannot restore a tensor of a GPU where none is visible",
         f"{INVISIBLE[-2].sample}\n",
         roots=("gpu-unavailable",),
+    ),
+    console(
+        "a node on which NPUs are declared as GPUs",
+        NODE_HAS_NONE.sample.replace("no GPU", "no NPU").replace("'CPU': 3.0", "'CPU': 3.0, 'GPU': 8.0").replace("'accelerator_type:L4': 1.0, ", "")
+        + "\n",
+        says=("Ray lists 8 GPU for this node, but no NPU", '{"NPU": 8}'),
+    ),
+    console(
+        "the list of the node's resources is cut off",
+        NODE_HAS_NONE.sample.replace("'accelerator_type:L4': 1.0, ", "").partition("'node:")[0] + "\n",
+        says=("the console cuts off the list of the node's resources",),
     ),
 )  # fmt: skip
