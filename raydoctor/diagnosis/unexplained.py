@@ -82,7 +82,7 @@ _ANNOUNCEMENTS = pattern(
     r"|Exception occurred in (?:user code|Ray Data or Ray Core)"
     r"|Full stack trace:|.{1,300}: actors died during initialization|Trial task failed for trial "
     r"|Trial status: |Trials did not complete: |Error in training function:"
-    r"|Failed to query Ray Train Controller actor state"
+    r"|Failed to query Ray Train Controller actor state|.{0,200}\bERR99999 UNKNOWN applic"
 )
 """Lines of Ray's libraries that only announce, count or follow an exception, which is a record of its own."""
 
@@ -567,6 +567,7 @@ def _unexplained(case: Case, symptoms: set[str], accounted: _Accounted) -> Itera
             or _is_echo(event, over, accounted.cluster_hurt_at)
             or _is_quoted(event, accounted.quoted)
             or _is_raised_after(case, event, accounted)
+            or _is_part(event, accounted)
             or accounted.is_near(event)
         ):
             yield event
@@ -623,6 +624,19 @@ def _is_raised_after(case: Case, event: Event, accounted: _Accounted) -> bool:
     return end.line <= event.line <= last and any(
         e.source is event.source and end.line <= e.line < event.line for e in accounted.events
     )
+
+
+def _is_part(event: Event, accounted: _Accounted) -> bool:
+    """Whether a console's record is part of a diagnosed traceback, or a cut one below a diagnosis."""
+    if not event.source.is_excerpt:
+        return False
+    if not _LETTERS.search(event.message):  # marks below a program's line
+        return True
+    shown = [e for e in accounted.events if e.source is event.source]
+    if event.kind in TRACEBACKS:
+        return not _raised(event) and any(e.line < event.line for e in shown)
+    is_of_process = any((e.pid, e["who"]) == (event.pid, event["who"]) for e in shown)
+    return event.message.startswith(_OF_FRAMES) and is_of_process
 
 
 class _Recognised:
@@ -687,6 +701,8 @@ def _words(event: Event) -> tuple[object, ...]:
 _FRAME = pattern(
     r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE
 )
+_OF_FRAMES = ('  File "', "    ")
+_LETTERS = pattern(r"\w")
 _RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 
 
