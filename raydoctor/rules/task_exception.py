@@ -44,7 +44,7 @@ from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.text import called, cut
+from raydoctor.model.text import ELLIPSIS, called, cut
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import data, task_error, train
 from raydoctor.rules.shared.cluster import LOST_WITH_CLUSTER
@@ -968,8 +968,15 @@ def _subject(function: str, group: _SameError) -> str:
     return _called(function)
 
 
+_UNNAMED = f"task{ELLIPSIS}"
+"""The name of a task whose text ends above its name."""
+
+
 def _called(function: str) -> str:
-    is_method = function.replace(".", "").isidentifier() and "." in function
+    shown = function.removesuffix(ELLIPSIS)
+    if function == _UNNAMED:
+        return "A task or actor method"
+    is_method = shown.replace(".", "").isidentifier() and "." in shown
     return f"{'Actor method' if is_method else 'Task'} {called(function)}"
 
 
@@ -1932,5 +1939,21 @@ EXAMPLES: tuple[Example, ...] = (
         '  File "/app/etl.py", line 6, in fetch\n    raise TimeoutError("3 s")\nTimeoutError: 3 s\n\n'
         "During handling of the above exception, another exception occurred:\n\nray::Shard.read() (pid=7, ip=10.0.0.2)\n"
         "shard 3 left out\nepoch 2\nepoch 3\n",
+    ),
+    *(
+        console(
+            f"a console ends within the header of a failed call: {header}",
+            f"ray.exceptions.{header}",
+            says=(says,),
+        )
+        for header, says in (
+            ("RayTaskError(OSError): ra", "A task or actor method raised OSError"),
+            ("RayTaskError(OSError): ray::Loader.re", "Actor method Loader.re… raised OSError"),
+            ("RayTaskError(OSError): ray::Loader.read() (p", "Loader.read() raised OSError"),
+        )
+    ),
+    console(
+        "a program quotes such a header and continues",
+        "ray.exceptions.RayTaskError(OSError): ray::Loader.re\nis what a cut header looks like\nepoch 2\n",
     ),
 )

@@ -907,9 +907,33 @@ def test_the_name_of_an_exception_within_which_a_paste_ends_is_completed(before:
     assert whole not in "\n".join(shown_lines("x", cut, "y"))
 
 
+@pytest.mark.parametrize("before", ["", "(train pid=12) ", "[rank0]: "])
+@pytest.mark.parametrize(
+    ("cut", "name"),
+    [
+        ("RayTaskError(OSError):", "task…"),
+        ("RayTaskError(OSError): r", "task…"),
+        ("RayTaskError: ray::", "task…"),
+        ("RayTaskError(OSError): ray::Loader.re", "Loader.re…"),
+        ("RayTaskError(OSError): ray::Loader.read(", "Loader.read"),
+        ("RayTaskError: ray::Loader.read() (pi", "Loader.read"),
+    ],
+)
+def test_a_failed_call_within_which_a_paste_ends_is_completed(
+    before: str, cut: str, name: str
+) -> None:
+    end = f"ray.exceptions.{cut.partition(':')[0]}: ray::{name}() (pid="
+    assert shown_lines("x", f"{before}ray.exceptions.{cut}")[-1].endswith(end)
+    assert end not in "\n".join(shown_lines("x", f"{before}ray.exceptions.{cut}", "y"))
+
+
 @pytest.mark.parametrize(
     "line",
     [
+        "ray.exceptions.RayTaskError: rows are missing",
+        "ray.exceptions.RayTaskError(OSError): ray::Loader.read() (pid=7, ip=10.0.0.2)",
+        "    except ray.exceptions.RayTaskError(OSError): r",
+        "see RayTaskError(OSError): ray::Loader.re",
         "ray.exceptions.Actor",  # several begin so
         "ray.exceptions.OutOfMemoryError",
         "    except ray.exceptions.OutOfMe",

@@ -184,8 +184,24 @@ def with_call(text: str) -> str:
     return f"{text[: found.start()]}{called}{text[found.end() :]}"
 
 
+_CUT_CALL = pattern(
+    r"(?P<before>(?:\S.{0,300}?[\]):] )?ray\.exceptions\.RayTaskError(?:(?:\(\w{1,100}\)): ?|: (?=r)))"
+    r"(?:ray|ra|r|ray:|ray::(?P<function>[^\s()]{0,300})(?P<call>\(\)? ?(?:\((?:p|pi|pid)?)?)?)?$"
+)
+
+
 def completed(text: str) -> str:
-    """The last line of a paste, with the name completed within which it ends, if only one begins so."""
+    """The last line of a paste, with the name or the failed call completed within which it ends.
+
+    Of names, if only one begins so; what is lost of a call's name becomes an ellipsis.
+    """
+    if "RayTaskError" in text and (call := _CUT_CALL.match(text)):
+        name = (
+            call["function"]
+            if call["function"] and call["call"]
+            else f"{call['function'] or 'task'}…"
+        )
+        return f"{call['before'].rstrip()} ray::{name}() (pid="
     match = _CUT.match(text) if "ray.exceptions." in text else None
     names = [name for name in _NAME.split("|") if match and name.startswith(match["name"])]
     is_cut = match is not None and len(names) == 1 and names[0] != match["name"]
