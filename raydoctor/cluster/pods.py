@@ -24,6 +24,8 @@ _SUFFIXES = {
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }  # fmt: skip
 _QUANTITY = pattern(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE]\d{1,2})?)([mkKMGTP]?i?)")
+_MADE = pattern(r"-(?:raycluster-)?[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""What KubeRay appends to the name of a RayJob or RayService for that of its RayCluster."""
 _CUT = 50
 """Characters that KubeRay 1.0 kept of the name of a group or cluster."""
 _AROUND = 60.0
@@ -97,6 +99,9 @@ class Pods:
         own = [e for e in case.of("kube.pod", "kube.container") if self.node(e)]
         self.clusters = frozenset(name for e in own if (name := e["cluster"] or _cluster(e["pod"])))
         """The RayClusters of the logs, as far as pods show them."""
+        listed = case.of("kube.pod", "kube.container")
+        self._listed = frozenset(e["cluster"] or _cluster(e["pod"]) for e in listed) - {""}
+        """All RayClusters of the capture, as far as pods show them."""
         self._namespaces = frozenset(e["namespace"] for e in own)
         self._is_joined = bool(own)
         self._span = _span(case)
@@ -227,7 +232,7 @@ class Pods:
         """Whether a RayCluster, or a RayJob or RayService whose cluster has its name, is that of the logs."""
         return not self._is_joined or (
             self._is_in_ours(namespace)
-            and any(name == cluster or name.startswith(f"{cluster}-") for name in self.clusters)
+            and any(_is_made_for(name, cluster) for name in self.clusters)
         )
 
     def _is_in_ours(self, namespace: str) -> bool:
@@ -239,7 +244,7 @@ class Pods:
         if self.node(event) is not None:
             return True
         if self._is_joined:
-            named = event["cluster"] or _cluster(event["pod"], self.clusters)
+            named = event["cluster"] or _cluster(event["pod"], self.clusters | self._listed)
             is_named = bool(named) and named in self.clusters
             return is_named and self._is_in_ours(event["namespace"])
         return _is_rays(event) and not self._is_of_another_program(event)
@@ -282,11 +287,20 @@ def _nodes(case: Case) -> list[RayNode]:
 
 
 def _cluster(pod: str, known: frozenset[str] = frozenset()) -> str:
-    """The RayCluster that KubeRay named a pod after: a known one, or that of a head; otherwise empty."""
+    """The RayCluster that KubeRay named a pod after: a known one, or that of a head; otherwise empty.
+
+    The name of one cluster can begin with that of another: `train` and `train-2`.
+    """
     if found := _HEAD_NAME.search(pod):
         return pod[: found.start()]
-    return next(
-        (name for name in known if pod.startswith(f"{name}-") and _RAY_NAME.search(pod)), ""
+    fitting = (name for name in known if pod.startswith(f"{name}-") and _RAY_NAME.search(pod))
+    return max(fitting, key=len, default="")
+
+
+def _is_made_for(cluster: str, name: str) -> bool:
+    """Whether a RayCluster has this name, or is that of the RayJob or RayService of this name."""
+    return cluster == name or (
+        cluster.startswith(name) and _MADE.fullmatch(cluster, len(name)) is not None
     )
 
 

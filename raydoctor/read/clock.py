@@ -22,8 +22,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _ISO = pattern(
     r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d{1,20}))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
 )
-_MOST_AHEAD = 15 * 3600
-"""Seconds: zones reach from UTC-12 to UTC+14, so a larger difference is not a zone."""
+_PARTS_OF_HOURS = frozenset(
+    (-9.5, -3.5, -2.5, 3.5, 4.5, 5.5, 5.75, 6.5, 8.75, 9.5, 10.5, 12.75, 13.75)
+)
+"""The zones (hours from UTC) that are not whole hours, with their summer times."""
 
 
 @lru_cache(maxsize=4096)
@@ -85,6 +87,12 @@ def offset_between(local: float, epoch: float) -> float:
     return round((local - epoch) / 900) * 900.0
 
 
+def is_zone(offset: float) -> bool:
+    """Whether the clocks of a zone are so many seconds ahead of UTC."""
+    hours = offset / 3600
+    return hours in _PARTS_OF_HOURS or (hours.is_integer() and -12 <= hours <= 14)
+
+
 _OFFSET = pattern(r"([+-])(\d\d):(\d\d)")
 
 
@@ -97,8 +105,8 @@ class NodeClocks:
     def learn(self, node: str, stamp: str, epoch: float) -> None:
         """Record a moment that a node's record has as local time and as epoch seconds."""
         local = as_utc(stamp)
-        if local is not None and abs(local - epoch) < _MOST_AHEAD:
-            self._seen.setdefault(node, Counter())[offset_between(local, epoch)] += 1
+        if local is not None and is_zone(offset := offset_between(local, epoch)):
+            self._seen.setdefault(node, Counter())[offset] += 1
 
     def learn_zone(self, node: str, text: str) -> None:
         """Record a node's offset from UTC, for example `+05:30`; other text is ignored."""

@@ -67,6 +67,7 @@ def test_the_only_nodes_zone_counts_for_files_beside_the_logs() -> None:
 def test_a_pair_that_no_zone_explains_is_passed_over() -> None:
     clock = NodeClocks()
     clock.learn("n1", STAMP, EPOCH + 20 * 3600)
+    clock.learn("n1", STAMP, EPOCH - 3.75 * 3600)
     clock.learn("n1", "no stamp", EPOCH)
     assert clock.offset("n1") is None
 

@@ -66,9 +66,12 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
         "deleted": _text(_dict(data, "metadata").get("deletionTimestamp")),
         "grace": _text(spec.get("terminationGracePeriodSeconds")),
     }
-    moment = disruption.get("lastTransitionTime") or waits.get("lastTransitionTime")
+    moment = instant(_text(disruption.get("lastTransitionTime") or waits.get("lastTransitionTime")))
+    if moment is None and fields["phase"] == "Failed":
+        # Kubernetes before 1.26 records no condition for an eviction.
+        moment = _last_end(status)
     reason = fields["disruption"] or fields["reason"] or fields["unschedulable"]
-    yield Fact("kube.pod", fields, instant(_text(moment)), reason)
+    yield Fact("kube.pod", fields, moment, reason)
     containers, first = _dicts(spec.get("containers")), _dicts(spec.get("initContainers"))
     specified = {_text(c.get("name")): c for c in (*first, *containers)}
     of_ray = container_of_ray(containers)
@@ -94,6 +97,13 @@ def _pod(data: dict[str, Any]) -> Iterator[Fact]:
             "image": _text(made.get("image")) or _text(container.get("image")),
         }
         yield from _container(container, own)
+
+
+def _last_end(status: dict[str, Any]) -> float | None:
+    """When the last container of a pod ended."""
+    states = (_dict(each, "state") for each in _dicts(status.get("containerStatuses")))
+    ends = (instant(_text(_dict(state, "terminated").get("finishedAt"))) for state in states)
+    return max((end for end in ends if end), default=None)
 
 
 def container_of_ray(containers: Sequence[Mapping[str, Any]]) -> str:
