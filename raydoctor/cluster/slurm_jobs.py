@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from raydoctor.case import Case
@@ -22,7 +23,8 @@ _AROUND = 60.0
 def accounts(case: Case) -> tuple[Event, ...]:
     """The accounts of the jobs whose output is in the capture, or that held the machines of the logs.
 
-    All accounts if neither is known, or none fits.
+    Several jobs can form one cluster. All accounts if nothing shows whose logs these are; none if the
+    machines of the logs are in no job of several.
     """
     found = tuple(case.of("slurm.job"))
     names = jobs_by_number(case)
@@ -34,22 +36,43 @@ def accounts(case: Case) -> tuple[Event, ...]:
     printed = (e for e in case.of("slurm.cancelled", "slurm.oom") if e["job"])
     outputs = (_OUTPUT.fullmatch(source.path) for source in case.sources)
     numbers = {*(number(e["job"]) for e in printed), *(match["job"] for match in outputs if match)}
-    own = {names.get(each, each) for each in numbers}.intersection(jobs) or _by_machine(case, jobs)
-    return tuple(e for e in found if name_of(e, names) in own) if own else found
-
-
-def _by_machine(case: Case, jobs: dict[str, list[Event]]) -> set[str]:
-    """The jobs that held machines of the logs, and of several those during which a raylet started."""
+    named = {names.get(each, each) for each in numbers}.intersection(jobs)
     raylets = case.of("raylet.started")
-    hosts = {e["hostname"].partition(".")[0] for e in raylets} - {""}
-    here = {
-        name
-        for name, own in jobs.items()
-        if hosts.intersection(host.partition(".")[0] for e in own for host in expanded(e["nodes"]))
-    }
-    starts = [e.at for e in raylets if e.at is not None]
-    at_the_time = {name for name in here if any(_covers(jobs[name], at) for at in starts)}
-    return at_the_time or here
+    held = {job: machines(own) for job, own in jobs.items()}
+    own = named.union(
+        *(_holders(each, raylets, jobs, held, named) for each in machines_of(raylets))
+    )
+    if not own and not (any(held.values()) and machines_of(raylets)):
+        return found
+    return tuple(e for e in found if name_of(e, names) in own)
+
+
+def machines(accounts: Iterable[Event]) -> set[str]:
+    """The machines that a job held, without their domains."""
+    return {host.partition(".")[0] for e in accounts for host in expanded(e["nodes"])}
+
+
+def machines_of(raylets: Iterable[Event]) -> set[str]:
+    """The machines of the logs, without their domains."""
+    return {e["hostname"].partition(".")[0] for e in raylets} - {""}
+
+
+def _holders(
+    machine: str,
+    raylets: list[Event],
+    jobs: dict[str, list[Event]],
+    held: dict[str, set[str]],
+    named: set[str],
+) -> set[str]:
+    """The jobs that held a machine: a named one, or those during which its raylet started."""
+    here = {job for job in jobs if machine in held[job]}
+    if here & named:
+        return here & named
+    starts = [
+        e.at for e in raylets if e.at is not None and e["hostname"].partition(".")[0] == machine
+    ]
+    at_the_time = {job for job in here if any(_covers(jobs[job], at) for at in starts)}
+    return at_the_time if at_the_time or named else here
 
 
 def _covers(job: list[Event], at: float) -> bool:

@@ -93,7 +93,8 @@ def failed_jobs(case: Case) -> list[Event]:
 
     They are the consequence of any failure in a job, and troubles only if none is known.
     """
-    accounts = [e for e in slurm_jobs.accounts(case) if _has_failed_word(e["state"])]
+    known = slurm_jobs.accounts(case) or case.of("slurm.job")
+    accounts = [e for e in known if _has_failed_word(e["state"])]
     jobs = [event for event in accounts if "." not in event["job"]]
     return [*(jobs or accounts), *(event for event in case.of("slurm.cancelled") if event["why"])]
 

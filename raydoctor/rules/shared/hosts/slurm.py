@@ -142,18 +142,23 @@ def entities(
 ) -> tuple[Entity, ...]:
     """What the end explains: the job, and the Ray nodes on its hosts, or all of them with the head and the drivers.
 
-    `but`: ids of Ray nodes that it does not explain.
+    If another job held a part of the cluster, `everything` is what this one held. `but`: ids of Ray nodes
+    that it does not explain.
     """
-    names = {host.partition(".")[0] for host in job.hosts}
-    nodes = [
-        e for e in case.of("raylet.started") if everything or e["hostname"].partition(".")[0] in names
-    ]  # fmt: skip
+    raylets = case.of("raylet.started")
+    held, all_ = slurm_jobs.machines(job.accounts), slurm_jobs.machines_of(raylets)
+    is_part = bool(held & all_) and bool(all_ - held)
+    names = held if everything else {host.partition(".")[0] for host in job.hosts}
+    everything = everything and not is_part
+    nodes = [e for e in raylets if everything or e["hostname"].partition(".")[0] in names]
     found = [hosts.entity(f"slurm {job.job}")]
     found += [
         each for e in nodes if e["node"] not in but for each in hosts.of_node(e["node"], e["ip"])
     ]
     if everything:
         found += [hosts.entity(node) for node in case.ledger.node_ips if node not in but]
+    heads = {source.node for source in case.sources if source.role in GCS}
+    if everything or (is_part and any(e.source.node in heads for e in nodes)):
         found.append(hosts.entity("head"))
     return tuple(dict.fromkeys(found))
 
