@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.cluster import disk_contents as contents
 from raydoctor.cluster import tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -299,9 +300,11 @@ def _filled(disk: RayDisk) -> str:
     if most is None or most.bytes < _MUCH * disk.used * disk.capacity:
         return ""
     amount = size(most.bytes)
-    if most.what == "old sessions":
+    if most.what == contents.OLD_SESSIONS:
         return f", with {amount} in {evidence.many(most.number, 'old session')}"
-    if most.what == disks.OTHER:
+    if most.is_other and most.file:
+        return f", most of it in {most.file}"
+    if most.is_other:
         return f", with {amount} neither in logs nor in spilled objects"
     return f", with {amount} in {most.what}"
 
@@ -379,13 +382,13 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
         return
     large = [u for u in now.uses if u.bytes >= _MUCH * now.used * now.capacity]
     for use in large:
-        if use.what == "old sessions":
+        if use.what == contents.OLD_SESSIONS:
             yield _old_sessions(use.path, use)
-        elif use.what == "spilled objects":
+        elif use.what == contents.SPILLED:
             yield _fewer_objects(use)
-        elif use.what == "logs":
+        elif use.what == contents.LOGS:
             yield _logs(use)
-        elif use.what == disks.OTHER:
+        elif use.is_other:
             yield _other_files(use)
     if not large:
         ray = sum(use.bytes for use in now.uses)
@@ -402,8 +405,9 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
 
 def _other_files(use: Use) -> Remedy:
     """Ray keeps packages and sockets there; large files are usually those of a program."""
+    largest = f": most of it is in {use.file}" if use.file else ""
     return Remedy(
-        "Find the largest files in the folder of the session, and move those of a program elsewhere",
+        f"Find the largest files in the folder of the session, and move those of a program elsewhere{largest}",
         (
             paste.shell(
                 "du -ah {path:path} 2>/dev/null | sort -h | tail -20   # on that node",
@@ -714,5 +718,35 @@ EXAMPLES: tuple[Example, ...] = (
         "ray.data._internal.execution.operators.shuffle_operators.ShuffleDiskError: Disk exhausted pre-allocating 1048576 bytes for "
         "/tmp/ray/a.shf: [Errno 28] No space left on device\n",
         says=("A disk is full",),
+    ),
+    *(
+        Example(
+            f"live: below the threshold, and {title}",
+            {
+                **_QUIET,
+                **sample.tables(
+                    _AT,
+                    disks=[_live(0.931)],
+                    disk_usage=[
+                        {
+                            **_usage(kind, _SESSION, 800),
+                            "largest": f"{_SESSION}/data/last.ckpt",
+                            "largest_bytes": gigabytes * 1024**3,
+                        }
+                    ],
+                ),
+            },
+            says=("93.1% full", *says),
+            severity="warning",
+        )
+        for title, kind, gigabytes, says in (
+            ("one file fills it", contents.OTHER, 700, ("most of it in data/last.ckpt (700 GiB)",)),
+            (
+                "many files fill it",
+                contents.FORMER_OTHER,
+                7,
+                ("with 800 GiB neither in logs nor in spilled objects", "du -ah "),
+            ),
+        )
     ),
 )

@@ -497,6 +497,8 @@ def test_the_walk_counts_what_files_take_and_is_honest(
     )
     assert 1 << 20 <= row["bytes"] < 2 << 20
     assert row["truncated"] is False
+    assert row["largest"] in (f"{logs}/raylet.out", f"{logs}/again.out"), "not the sparse one"
+    assert row["largest_bytes"] == 1 << 20
     monkeypatch.setattr(disk_usage, "SECONDS", 0.0)
     row = next(
         r

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from raydoctor.cluster import disk_contents as contents
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
@@ -55,24 +57,24 @@ def _things(cluster: Cluster) -> Iterator[_Content]:
         if posixpath.basename(path).startswith(_SPILLED)
     )
     if spills:
-        yield _Content("spilled objects", posixpath.dirname(next(iter(spills))), tuple(spills))
+        yield _Content(contents.SPILLED, posixpath.dirname(next(iter(spills))), tuple(spills))
     if session:
         yield from _of_session(session)
         old = tuple(_old_sessions(session))
         if old:
-            yield _Content("old sessions", posixpath.dirname(session), old)
+            yield _Content(contents.OLD_SESSIONS, posixpath.dirname(session), old)
     if shared := tuple(_children(_SHM)):
-        yield _Content("shared memory", _SHM, shared)
+        yield _Content(contents.SHARED_MEMORY, _SHM, shared)
 
 
 def _of_session(session: str) -> Iterator[_Content]:
     logs, environments = f"{session}/logs", f"{session}/runtime_resources"
     known = {logs, environments}
-    yield _Content("logs", logs, (logs,))
-    yield _Content("runtime environments", environments, (environments,))
+    yield _Content(contents.LOGS, logs, (logs,))
+    yield _Content(contents.ENVIRONMENTS, environments, (environments,))
     rest = [path for path in _children(session) if path not in known and _SPILLED not in path]
     if rest:
-        yield _Content("other files of the session", session, tuple(rest))
+        yield _Content(contents.OTHER, session, tuple(rest))
 
 
 def _old_sessions(session: str) -> Iterator[str]:
@@ -103,7 +105,7 @@ def _children(folder: str) -> list[str]:
 def _row(thing: _Content, walk: _Walk, left: int) -> dict[str, Any]:
     # Each may use its share of the remaining time, including what earlier ones did not use.
     walk.until = time.monotonic() + max(0.0, walk.deadline - time.monotonic()) * 2 / (left + 1)
-    walk.is_cut = False
+    walk.is_cut, walk.largest = False, (0, "")
     size = sum(walk.size(part) for part in thing.parts)
     return {
         "path": thing.path,
@@ -111,6 +113,8 @@ def _row(thing: _Content, walk: _Walk, left: int) -> dict[str, Any]:
         "what": thing.what,
         "count": len(thing.parts),
         "truncated": walk.is_cut,
+        "largest": walk.largest[1],
+        "largest_bytes": walk.largest[0],
     }
 
 
@@ -122,6 +126,8 @@ class _Walk:
         self.until = deadline
         self.left = _ENTRIES
         self.is_cut = False
+        self.largest = (0, "")
+        """The allocated bytes and the path of the largest file."""
         self._linked: set[tuple[int, int]] = set()
 
     def size(self, path: str) -> int:
@@ -130,21 +136,22 @@ class _Walk:
             top = os.lstat(path)
         except OSError:
             return 0
-        size, folders = self._own(top), [path] if os.path.isdir(path) else []
+        size = self._own(top, path)
         if os.path.islink(path):
             return size
+        folders = [path] if os.path.isdir(path) else []
         while folders:
             if time.monotonic() > self.until or self.left <= 0:
                 self.is_cut = True
                 break
             for status, name in self._entries(folders.pop(), top.st_dev):
-                size += self._own(status)
-                if name:
+                size += self._own(status, name)
+                if stat.S_ISDIR(status.st_mode):
                     folders.append(name)
         return size
 
     def _entries(self, folder: str, device: int) -> Iterator[tuple[os.stat_result, str]]:
-        """Each entry's status, with its path if it is a folder to descend into."""
+        """Each entry's status and path."""
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -152,8 +159,7 @@ class _Walk:
                     with suppress(OSError):
                         status = entry.stat(follow_symlinks=False)
                         if status.st_dev == device:
-                            is_folder = entry.is_dir(follow_symlinks=False)
-                            yield status, entry.path if is_folder else ""
+                            yield status, entry.path
                     if self.left % 1024 == 0 and time.monotonic() > self.until:
                         self.is_cut = True
                         return
@@ -162,11 +168,14 @@ class _Walk:
         except OSError:
             self.is_cut = True
 
-    def _own(self, status: os.stat_result) -> int:
+    def _own(self, status: os.stat_result, path: str) -> int:
         """Its allocated bytes; a file with several hard links counts once."""
         if status.st_nlink > 1:
             identity = (status.st_dev, status.st_ino)
             if identity in self._linked:
                 return 0
             self._linked.add(identity)
-        return status.st_blocks * 512
+        allocated = status.st_blocks * 512
+        if stat.S_ISREG(status.st_mode):
+            self.largest = max(self.largest, (allocated, path), key=lambda found: found[0])
+        return allocated

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
+from raydoctor.cluster import disk_contents as contents
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
-from raydoctor.model.text import size
+from raydoctor.model.text import cut_middle, one_line, size
 from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.kernel import nodes_beside
 
@@ -17,8 +18,10 @@ NO_SPACE = "No space left on device"
 """The system's own words (ENOSPC), in exceptions of Python, Rust and C++."""
 FULL = Entity("disk", "")
 """The disk that a program's exception is about, which does not name it."""
-OTHER = "the rest of the session"
-"""Files in the folder of a session that are neither logs nor spilled objects."""
+_MOST_OF = 0.5
+"""The share of a use from which its largest file stands for it."""
+_NAME = 60
+"""Letters of a file's name."""
 _WORTH_LISTING = 0.01
 """Share of the disk's used space from which on a use is listed."""
 
@@ -33,15 +36,32 @@ class Use(NamedTuple):
     number: int
     """How many of them."""
     truncated: bool
+    largest: str = ""
+    """The path of its largest file; empty if it was not collected."""
+    largest_bytes: int = 0
+
+    @property
+    def is_other(self) -> bool:
+        """Whether these are files of the session that are neither logs nor spilled objects."""
+        return self.what in (contents.OTHER, contents.FORMER_OTHER)
+
+    @property
+    def file(self) -> str:
+        """The file that most of it is, with its size: `data/last.ckpt (1.2 GiB)`; empty if there is none."""
+        if not self.largest or self.largest_bytes < _MOST_OF * self.bytes:
+            return ""
+        name = self.largest.removeprefix(f"{self.path.rstrip('/')}/")
+        return f"{cut_middle(one_line(name), _NAME)} ({size(self.largest_bytes)})"
 
     @property
     def summary(self) -> str:
         """`31 old sessions in /tmp/ray: 12.0 GiB`."""
         least = "at least " if self.truncated else ""
-        is_many = self.what == "old sessions"
+        is_many = self.what == contents.OLD_SESSIONS
         what = evidence.many(self.number, "old session") if is_many else self.what
-        what = "files that are neither logs nor spilled objects" if self.what == OTHER else what
-        return f"{what} in {self.path}: {least}{size(self.bytes)}"
+        what = "files that are neither logs nor spilled objects" if self.is_other else what
+        most = f", most of it in {self.file}" if self.file else ""
+        return f"{what} in {self.path}: {least}{size(self.bytes)}{most}"
 
 
 class RayDisk(NamedTuple):
@@ -147,7 +167,10 @@ def _uses(case: Case, disk: Event) -> list[Use]:
         if event.source.node == label and on == disk["mount"]:
             size, count = live.whole(event, "bytes") or 0, live.whole(event, "count") or 1
             truncated = live.truth(event, "truncated")
-            found.append(Use(event, event["what"], event["path"], size, count, truncated))
+            largest, in_it = event["largest"], live.whole(event, "largest_bytes") or 0
+            found.append(
+                Use(event, event["what"], event["path"], size, count, truncated, largest, in_it)
+            )
     return sorted(found, key=lambda use: (-use.bytes, use.what))
 
 
