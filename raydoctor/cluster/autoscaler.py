@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import resources
+from raydoctor.cluster.pods import quantity
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.text import plural
 from raydoctor.model.values import Event
@@ -17,6 +20,30 @@ AUTOSCALING_DOC = (
     "https://docs.ray.io/en/latest/cluster/vms/user-guides/configuring-autoscaling.html"
 )
 _SAID = ("monitor", "event", "autoscaler-echo")
+
+LAUNCH = Entity("autoscaler", "launch")
+POD_LAUNCH = Entity("autoscaler", "launch of pods")
+"""Of nodes in pods of Kubernetes that wait: it is a cause only for requests that one of them could hold."""
+_DEVICES = frozenset({"GPU", "TPU", "HPU", "NPU", "neuron_cores"})
+
+
+def launches(case: Case, *requests: resources.Needs) -> tuple[Entity, ...]:
+    """The launches of nodes that could provide for one of these requests; any launch if none is given."""
+    pods = [pod for pod in case.of("kube.pod") if pod["phase"] == "Pending"]
+    may_hold = (
+        not pods or not requests or any(_may_hold(p, needs) for p in pods for needs in requests)
+    )
+    return (LAUNCH, POD_LAUNCH) if may_hold else (LAUNCH,)
+
+
+def _may_hold(pod: Event, needs: resources.Needs) -> bool:
+    """Whether a node in a pod could hold a request, as far as its devices and CPUs are known."""
+    cpus = quantity(pod["cpus"])
+    devices = sum(amount for name, amount in needs.items() if name in _DEVICES)
+    return (not pod["devices"] or devices <= float(pod["devices"])) and (
+        cpus is None or needs.get("CPU", 0.0) <= math.ceil(cpus)
+    )
+
 
 CONFIG = Signal(
     "autoscaler.config", "StandardAutoscaler: {", r"^StandardAutoscaler: (?P<config>\{.*)", ("monitor",),

@@ -33,9 +33,9 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
+from raydoctor.cluster import autoscaler
 from raydoctor.cluster.pods import SIGNALS, Pods, is_head
 from raydoctor.model import paste
-from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.hosts import kubernetes
@@ -100,7 +100,7 @@ def _finding(pods: Pods, image: str, failed: list[Event]) -> Finding:
             *(Link(event, "the registry's reply") for event in _from_registry(records, failed)),
         ),
         explains=tuple(
-            dict.fromkeys((*(x for pod in failed for x in pods.entities(pod)), Entity("autoscaler", "launch")))
+            dict.fromkeys((*(x for pod in failed for x in pods.entities(pod)), autoscaler.POD_LAUNCH))
         ),
         subjects=kubernetes.subjects(failed),
         count=len({pod["pod"] for pod in failed}),

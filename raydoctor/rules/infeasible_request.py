@@ -260,7 +260,7 @@ def _finding(
             *(Link(e, _cancelled(e)) for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
-        caused_by=(*_lost_nodes(case, request, seen.lost if seen else ()), *_not_provided(request)),
+        caused_by=(*_lost_nodes(case, request, seen.lost if seen else ()), *_not_provided(case, request)),
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
@@ -441,12 +441,12 @@ def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.
     return resources.visible(best)
 
 
-def _not_provided(request: _Request) -> tuple[Entity, ...]:
+def _not_provided(case: Case, request: _Request) -> tuple[Entity, ...]:
     """Why an autoscaler starts no node for it: no node type fits, or the provider refuses one that does."""
+    launches = autoscaler.launches(case, request.needs)
     if request.autoscaler:
-        launch = Entity("autoscaler", "launch")
-        return (Entity("node-types", resources.describe(request.needs)), launch)
-    return (Entity("autoscaler", "launch"),)
+        return (Entity("node-types", resources.describe(request.needs)), *launches)
+    return launches
 
 
 def _lost_nodes(

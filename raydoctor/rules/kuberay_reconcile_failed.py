@@ -38,6 +38,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import autoscaler
 from raydoctor.cluster.pods import SIGNALS, Pods
 from raydoctor.cluster.troubles import CONFLICT
 from raydoctor.model import paste
@@ -113,7 +114,7 @@ def kuberay_reconcile_failed(case: Case) -> Iterator[Finding]:
     if panics := list(_panics(case)):
         yield _panicked(panics)
         return
-    if case.is_explained(Entity("autoscaler", "launch")):
+    if case.is_explained(*autoscaler.launches(case)):
         return
     ready = {
         e["name"] for e in case.of("kube.cluster") if e["state"] == "ready" and not e["condition"]

@@ -206,7 +206,7 @@ def _end(case: Case, group: _LoggedGroup) -> float | None:
 def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
     demand = _demand(case, group)
     lack = _Lack.of(case, group, demand)
-    autoscaler = [
+    refused = [
         e for e in waiting.one_role(case.of("request.no_node_type")) if e["combined"] or e["gang"]
     ]
     strategy = ", ".join(part for part in (group.strategy, _bundles(demand)) if part)
@@ -215,10 +215,11 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         (
             Link(group.registered, "the GCS registers the group and never reports it as created"),
             *(Link(d.event, f"the autoscaler still lists the group as pending: {_bundles(d)}") for d in filter(None, (demand,))),
-            *(Link(e, "the autoscaler has no node type that fits") for e in autoscaler[:1]),
+            *(Link(e, "the autoscaler has no node type that fits") for e in refused[:1]),
             *(Link(e, "the group is removed before it is created, while a caller waits for it") for e in group.waiters[:1]),
         ),
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
+        caused_by=autoscaler.launches(case, *_on_one_node(group.strategy, _each(demand))),
         subjects=(Subject("pg", group.id, group.name or None),),
         severity=waiting.severity(case, over=over),
         remedies=_remedies(
@@ -226,6 +227,14 @@ def _finding(case: Case, group: _LoggedGroup, *, over: bool) -> Finding:
         ),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
+
+
+def _on_one_node(strategy: str, bundles: Sequence[resources.Needs]) -> Sequence[resources.Needs]:
+    """What a group needs on one node: its bundles, or all of them together."""
+    if strategy != "STRICT_PACK" or not bundles:
+        return bundles
+    names = {name for bundle in bundles for name in bundle}
+    return [{name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}]
 
 
 def _live_finding(
@@ -256,7 +265,7 @@ def _live_finding(
             *_waiters(found),
             *(() if found.at_work else (Entity("waiting", "cluster"),)),
         ),
-        caused_by=(*(Entity("node", n.id) for n in live_groups.missed(snapshot, found)), Entity("autoscaler", "launch")),
+        caused_by=(*(Entity("node", n.id) for n in live_groups.missed(snapshot, found)), *autoscaler.launches(case, *_on_one_node(found.strategy, [b.needs for b in found.bundles]))),
         subjects=(Subject("pg", found.id, found.name or None),),
         severity="info" if found.at_work else "error",
         remedies=(

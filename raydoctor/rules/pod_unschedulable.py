@@ -45,6 +45,7 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import autoscaler
 from raydoctor.cluster.pods import SIGNALS, Pods, is_head
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -306,7 +307,7 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
         ),
         explains=tuple(
             dict.fromkeys(
-                (*(x for pod in waiting for x in pods.entities(pod)), Entity("autoscaler", "launch"))
+                (*(x for pod in waiting for x in pods.entities(pod)), autoscaler.POD_LAUNCH)
             )
         ),
         subjects=kubernetes.subjects(waiting),

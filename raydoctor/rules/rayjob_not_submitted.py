@@ -43,7 +43,7 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, console, rule
 from raydoctor.case.signals import DRIVER
-from raydoctor.cluster import hosts
+from raydoctor.cluster import autoscaler, hosts
 from raydoctor.cluster.pods import SIGNALS, Pods
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
@@ -120,7 +120,7 @@ def _of_submitter(case: Case) -> Iterator[Finding]:
         f"{what}{limit}; the log of its pods shows why",
         (Link(last, "KubeRay's status of the job" if said else "Kubernetes starts no further pod of the Job"),),
         explains=(Entity("submission", ""),),
-        caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
+        caused_by=(*autoscaler.launches(case), hosts.entity("head")),
         count=1,
         severity=None if said else "warning",
         remedies=(
@@ -158,7 +158,7 @@ def _finding(case: Case, job: Event) -> Finding:
         f"RayJob {job['name']} {never}: {_why(job)}{said}",
         (Link(job, "KubeRay's status of the job"),),
         explains=(Entity("submission", job["submission"] or job["name"]),),
-        caused_by=(Entity("autoscaler", "launch"), hosts.entity("head")),
+        caused_by=(*autoscaler.launches(case), hosts.entity("head")),
         remedies=tuple(_remedies(job)),
         covers=(job, *records),
     )

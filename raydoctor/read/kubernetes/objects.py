@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor.model.patterns import pattern
 from raydoctor.read.clock import instant
 
 _LONGEST = 4000
@@ -154,8 +155,39 @@ def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
         "node_type": _text(labels.get("ray.io/node-type")),
         "group": _text(labels.get("ray.io/group")),
         "owner": next((_text(owner.get("name")) for owner in owners), ""),
+        **_capacity(spec),
         "started": _text(status.get("startTime")) or _text(metadata.get("creationTimestamp")),
     }
+
+
+def _capacity(spec: dict[str, Any]) -> dict[str, str]:
+    """The CPUs and devices (GPUs and others) of the node that Ray starts there, as far as they are known."""
+    containers = _dicts(spec.get("containers"))
+    of_ray = container_of_ray(containers)
+    own = next((c for c in containers if _text(c.get("name")) == of_ray), None)
+    if own is None or spec.get("resourceClaims"):
+        return {}
+    parts = _dict(own, "resources")
+    amounts = {**_dict(parts, "requests"), **_dict(parts, "limits")}
+    counts = [_count(amount, "") for name, amount in amounts.items() if "/" in name]
+    found = {"cpus": _text(amounts.get("cpu"))}
+    if all(counts):
+        found["devices"] = str(sum(map(int, counts)))
+    options = (option for text in _commands(own) for option in _OPTION.finditer(text))
+    for option in options:
+        name = "cpus" if option["what"] == "cpus" else "devices"
+        found[name] = option["amount"] or ""
+    return found
+
+
+_OPTION = pattern(r"--num-(?P<what>cpus|gpus)[= ](?P<amount>\d{1,6})?")
+"""In the command with which Ray starts there."""
+
+
+def _commands(container: dict[str, Any]) -> Iterator[str]:
+    for part in (container.get("command"), container.get("args")):
+        yield from map(_text, part if isinstance(part, list) else [])
+    yield from (_text(each.get("value")) for each in _dicts(container.get("env")))
 
 
 def _amounts(*places: dict[str, Any]) -> dict[str, str]:
@@ -370,10 +402,10 @@ def _text(value: object) -> str:
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
-def _count(value: object) -> str:
-    """How often an event happened, from a file that may be damaged: 1 unless it is a whole number."""
+def _count(value: object, otherwise: str = "1") -> str:
+    """A whole number of a file that may be damaged, such as how often an event happened."""
     text = _text(value)
-    return text if text.isascii() and text.isdecimal() and len(text) < 10 else "1"
+    return text if text.isascii() and text.isdecimal() and len(text) < 10 else otherwise
 
 
 def _last_line(value: object) -> str:
