@@ -338,7 +338,12 @@ ANY = st.recursive(
 def test_objects_of_any_type(data: st.DataObject) -> None:
     """A part of an object may be of any type: nothing fails, and fields are text."""
     kind = data.draw(st.sampled_from(["Pod", "Event", "Node", "RayJob", "RayCluster"]))
-    made: dict[str, Any] = json.loads(KILLED)["items"][0] | {"kind": kind}
+    more = {
+        "kind": kind,
+        "type": data.draw(st.sampled_from(["Normal", "Warning"])),
+        "reason": "Killing",
+    }
+    made: dict[str, Any] = json.loads(KILLED)["items"][0] | more
     place: Any = made
     while isinstance(place, dict) and place and data.draw(st.booleans()):
         key = data.draw(st.sampled_from(sorted(place)))
@@ -347,8 +352,32 @@ def test_objects_of_any_type(data: st.DataObject) -> None:
         place = place[key]
     if isinstance(place, dict) and place:
         place[data.draw(st.sampled_from(sorted(place)))] = data.draw(ANY)
-    for fact in facts(made):
-        assert all(isinstance(value, str) for value in fact.fields.values())
+    text = json.dumps({"kind": "List", "items": [made]})
+    for document in documents(StringIO(text)):
+        assert isinstance(document, Document)
+        for fact in facts(document.data):
+            assert all(isinstance(value, str) for value in fact.fields.values())
+
+
+def test_a_damaged_event_that_is_read_at_last_is_a_gap(tmp_path: Path) -> None:
+    """Events that show progress are parsed only after a warning about their pod."""
+    started = kubernetes.event("Started", "Started container", "train-gpu-x1", type="Normal")
+    warning = kubernetes.event("BackOff", "Back-off restarting", "train-gpu-x1")
+    quiet = kubernetes.pod("train-gpu-x2")
+    text = kubernetes.listed(quiet, started, started, warning).replace(
+        '"count": 1', '"count": 1x', 1
+    )
+    (tmp_path / "all.json").write_text(text)
+    assert any(gap.what == "all.json" and "damaged" in gap.why for gap in diagnosed(tmp_path).gaps)
+
+
+@pytest.mark.parametrize("kind", ["Normal", [], {"a": 1}])
+@pytest.mark.parametrize("reason", ["Killing", [], {"a": 1}])
+def test_a_type_and_a_reason_of_any_type(kind: object, reason: object, tmp_path: Path) -> None:
+    odd = kubernetes.event("x", "x", "train-gpu-x1") | {"type": kind, "reason": reason}
+    (tmp_path / "all.json").write_text(kubernetes.listed(odd, json.loads(KILLED)["items"][0]))
+    (found,) = diagnosed(tmp_path).diagnoses
+    assert found.rule == "pod-oom-killed"
 
 
 def test_an_indented_list_gives_the_facts_of_a_compact_one(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def _of_json(window: Window, leave_out: Callable[[str, int], bool]) -> Iterator[
 def _object(data: dict[str, Any], kind: str) -> dict[str, Any]:
     """The object itself, with the kind that its list names."""
     changed = data.get("object")
-    if data.get("type") in _CHANGES and isinstance(changed, dict):
+    if isinstance(changed, dict) and str(data.get("type")) in _CHANGES:
         data = changed
     return {"kind": kind, **data} if kind else data
 

@@ -59,7 +59,11 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
     names = {e["name"] for e in events if e.kind == "kube.event" and e["reason"] not in PROGRESS}
     for each in held:
         if each.name in names:
-            document = Document(json.loads(each.raw), each.line, each.raw)
+            try:
+                document = Document(json.loads(each.raw), each.line, each.raw)
+            except (ValueError, RecursionError):
+                gaps.append(Gap(each.source.path, f"line {each.line}: is damaged", _AGAIN))
+                continue
             clean = _without_secrets(document.data, redactor)
             events += (_event(each.source, document, fact) for fact in facts(clean))
     return _distinct(

@@ -265,8 +265,9 @@ DESCHEDULED = "node by sigs.k8s.io/descheduler"
 
 def _event(data: dict[str, Any]) -> Iterator[Fact]:
     message = _message(data.get("message") or data.get("note"))
+    reason = _text(data.get("reason"))
     is_descheduled = data.get("type") == "Normal" and DESCHEDULED in message
-    if data.get("type") == "Normal" and data.get("reason") not in USED and not is_descheduled:
+    if data.get("type") == "Normal" and reason not in USED and not is_descheduled:
         return
     about = _dict(data, "involvedObject") or _dict(data, "regarding")
     series = _dict(data, "series")
@@ -274,7 +275,6 @@ def _event(data: dict[str, Any]) -> Iterator[Fact]:
         series.get("lastObservedTime") or data.get("lastTimestamp") or data.get("eventTime")
         or data.get("deprecatedLastTimestamp") or data.get("firstTimestamp")
     )  # fmt: skip
-    reason = _text(data.get("reason"))
     fields = {
         "reason": "Descheduled" if is_descheduled else reason,
         "message": message,
