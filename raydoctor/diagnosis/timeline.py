@@ -403,8 +403,18 @@ def _mark_kills(draft: _Draft) -> None:
         nodes = kernel.nodes_beside(draft.case, kill.event)
         node = nodes.pop() if len(nodes) == 1 else CLUSTER
         where = "for its cgroup's limit" if kill.in_cgroup else "for memory"
-        text = f"The kernel kills {kill.comm} (pid {kill.pid}) {where}, holding {size(kill.held)}"
+        name = _killed_by_kernel(draft, kill, node) or f"{kill.comm} (pid {kill.pid})"
+        text = f"The kernel kills {name} {where}, holding {size(kill.held)}"
         draft.mark(node, "kill", text, kill.event, *kill.evidence)
+
+
+def _killed_by_kernel(draft: _Draft, kill: kernel.Kill, node: str) -> str:
+    """The worker that it killed, as other marks name it: the kernel cuts the title of a process."""
+    exit_ = draft.case.exit_of_process(kill.pid, node) if kill.comm.startswith("ray::") else None
+    if exit_ is None or not exit_.names:
+        return ""
+    is_near = abs((exit_.at or 0.0) - (kill.event.at or 0.0)) < _SILENCE
+    return exit_.label if is_near else ""
 
 
 def _mark_exits(draft: _Draft) -> None:

@@ -652,6 +652,16 @@ def test_words_of_a_failure_never_end_at_a_colon_behind_which_its_cause_is() -> 
     assert words_of(replace(mark, kind="sign", short=""), 200) == ""
 
 
+def test_words_beside_a_mark_have_no_addition_behind_a_semicolon() -> None:
+    text = (
+        "The worker of f() (pid 3) ended suddenly, and no log shows why; Ray recorded SYSTEM_ERROR"
+    )
+    mark = TimelineMark("n", "death", text, AT, short="worker-vanished")
+    assert words_of(mark, 1000) == text.partition(";")[0]
+    other = "2 processes (python -c import time; cache = 1) outlived their raylet"
+    assert words_of(replace(mark, text=other), 1000) == other
+
+
 def test_words_beside_a_mark_are_never_a_stump() -> None:
     text = "load(): 8 finished peers took 0.29 s (median), 7.0 s at most"
     sign = TimelineMark("n", "sign", text, AT)

@@ -59,7 +59,7 @@ _CLAUSE = pattern(r"(?=[,:] )|(?<=\w\.)(?= [A-Z])")
 """Where a text may be cut: never within a word or a number."""
 _ADDITION = pattern(r"(?=, )|(?<=\w\.)(?= [A-Z])")
 """Where one may be cut that has a shorter form: what follows a colon is what matters."""
-_SUBORDINATE = pattern(r"; | because | while | so that ")
+_SUBORDINATE = pattern(r" because | while | so that ")
 """What follows is shown as a whole or not at all."""
 _LEAST_LETTERS, _MOST_LETTERS = 20, 110
 """Letters beside a mark: longer texts are cut after a clause that is not too short, as the table has all."""
@@ -423,7 +423,7 @@ def _words_above(lines: Sequence[str], x: float, y: float, style: str) -> Iterat
 def _words(spot: _Spot, room: float) -> Sequence[str]:
     """The whole text, its first clauses, its short form, or its kind: whatever fits, with the count."""
     count = f"{spot.total:,} times" if spot.total > 1 else ""
-    said = list(dict.fromkeys(_text.one_line(mark.text) for mark in spot.marks))
+    said = list(dict.fromkeys(_statement(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
         return ()
     short = spot.marks[0].short
@@ -432,7 +432,8 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
     few = [*([whole] if len(whole) <= _MOST_LETTERS else []), *parts, *([short] if short else [])]
     if len(said) > 1:  # the count is not that of the first text
         more = f" (and {len(said) - 1:,} more)"
-        every = [spot.text] if len(spot.text) <= _MOST_LETTERS else []
+        together = "; ".join(said)
+        every = [together] if len(together) <= _MOST_LETTERS else []
         choices = [*every, *(words + more for words in few), f"{spot.total:,} events"]
     else:
         few.append(_KINDS.get(spot.kind, ""))
@@ -440,6 +441,13 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
     lines = _LINES if spot.kind in _FAILURES and room >= _LEAST_ROOM else 1
     broken = (_broken(each, room) for each in choices)
     return next((each for each in broken if 0 < len(each) <= lines), ())
+
+
+def _statement(text: str) -> str:
+    """A text without what it adds behind a semicolon, such as the words of Ray's record."""
+    text = _text.one_line(text)
+    first = text.partition("; ")[0]
+    return first if first.count("(") == first.count(")") else text
 
 
 def _broken(words: str, room: float) -> Sequence[str]:
