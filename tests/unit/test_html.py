@@ -347,6 +347,17 @@ def test_a_low_threshold_has_its_name_on_a_narrow_screen() -> None:
         assert "Ray stops writing at 191 MiB</text>" in drawing(section, style)
 
 
+def test_a_narrow_frame_keeps_its_line() -> None:
+    one = SampledFrame("load", "live_hung_chain.py", 31, "user")
+    other = SampledFrame("train", "live_hung_chain.py", 37, "user")
+    drawn = flame.draw([(one,), *[(other,)] * 6], "flame")
+    assert drawn is not None
+    labels = re.findall(r"<text[^>]*>(load[^<]*)</text>", drawn)
+    assert len(labels) == 1
+    assert "…" in labels[0]
+    assert labels[0].endswith("py:31)")
+
+
 def test_deep_and_wide_stacks_are_drawn() -> None:
     stacks = [
         tuple(SampledFrame(f"f{depth} <b>", "a.py", depth, "user") for depth in range(200 + n))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.cluster.samples import SampledFrame
-from raydoctor.model.text import cut, one_line
+from raydoctor.model.text import cut_middle, one_line
 from raydoctor.render.html.axis import WIDE
 from raydoctor.render.html.markup import Markup, el
 
@@ -64,7 +64,7 @@ def _frames(
 
 
 def _frame(place: str, node: _FlameNode, left: float, wide: float, row: int) -> Markup:
-    label = cut(one_line(place), int((wide - 8) / _LETTER)) if wide > 8 * _LETTER else ""
+    label = cut_middle(one_line(place), int((wide - 8) / _LETTER)) if wide > 8 * _LETTER else ""
     style = "frame user" if node.whose == "user" else "frame"
     return el(
         "g", "",

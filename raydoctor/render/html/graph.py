@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raydoctor.model.text import cut, duration, one_line
+from raydoctor.model.text import cut, cut_middle, duration, one_line
 from raydoctor.render.html.markup import Markup, el
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import Hung, HungGroup
@@ -183,7 +183,7 @@ def _drawn(box: _Box, x: float, y: float) -> Markup:
         el("rect", {
             "class": f"box {box.style}".strip(), "x": x, "y": y, "width": _WIDTH, "height": _HEIGHT, "rx": 5,
         }),
-        el("text", {"class": "box-name", "x": x + 10, "y": y + 18}, cut(one_line(box.name), _LETTERS)),
+        el("text", {"class": "box-name", "x": x + 10, "y": y + 18}, cut_middle(one_line(box.name), _LETTERS)),
         el("text", {"x": x + 10, "y": y + 34}, cut(box.about, _LETTERS)),
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from raydoctor.model.version import __version__
 from raydoctor.render import hung as words
 from raydoctor.render.html import flame, graph
 from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
-from raydoctor.render.html.report import frame, gaps, remedies, section
+from raydoctor.render.html.report import clauses, frame, gaps, remedies, section
 from raydoctor.render.hung import HungView
 from raydoctor.waits.hung import Hung, HungGroup
 from raydoctor.waits.remedies import remedies as remedies_of
@@ -32,7 +32,7 @@ def render(view: HungView, of: str) -> str:
     parts: list[Child] = [
         el("div", "verdict error" if groups else "verdict ok" if _is_clear(view) else "verdict warning",
            el("p", "", *head) if (head := list(_head(view, when))) else None,
-           el("h1", "", title),
+           el("h1", "", *clauses(title)),
            remedies(tuple(remedies_of(groups[0])), 1) if groups else None,
            el("p", "dim", more) if more else None),
         section("groups", "What hangs", *(

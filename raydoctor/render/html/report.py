@@ -181,7 +181,7 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         "div", f"verdict {root.severity}",
         _headed(root, after=_zone_or_end(report, root)),
         el("p", "own", "No failure found.") if root.severity == "info" else None,
-        el("h1", "", *_clauses(root.headline)),
+        el("h1", "", *clauses(root.headline)),
         _effect(root),
         remedies(root.remedies, _SHOWN),
         el("p", "", el("a", {"href": "#causes"}, others)) if others else None,
@@ -189,8 +189,8 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
     )  # fmt: skip
 
 
-def _clauses(headline: str) -> Iterator[Child]:
-    """A headline; of a long one, all that follows its first clause is lighter."""
+def clauses(headline: str) -> Iterator[Child]:
+    """The parts of a headline; of a long one, all that follows the first clause is lighter."""
     found = _BOUNDARY.finditer(headline) if len(headline) > _LONG_HEADLINE else ()
     ends = (each.start() for each in found if each.start() >= _LEAST_CLAUSE)
     end = next((at for at in ends if _is_complete(headline[:at])), len(headline))
