@@ -302,7 +302,7 @@ def _filled(disk: RayDisk) -> str:
     amount = size(most.bytes)
     if most.what == contents.OLD_SESSIONS:
         return f", with {amount} in {evidence.many(most.number, 'old session')}"
-    if most.is_other and most.file:
+    if most.is_other and most.is_one_file:
         return f", most of it in {most.file}"
     if most.is_other:
         return f", with {amount} neither in logs nor in spilled objects"
@@ -405,7 +405,7 @@ def _clean_up(root: str, now: RayDisk | None) -> Iterator[Remedy]:
 
 def _other_files(use: Use) -> Remedy:
     """Ray keeps packages and sockets there; large files are usually those of a program."""
-    largest = f": most of it is in {use.file}" if use.file else ""
+    largest = f": the largest is {use.file}" if use.file else ""
     return Remedy(
         f"Find the largest files in the folder of the session, and move those of a program elsewhere{largest}",
         (
@@ -745,7 +745,11 @@ EXAMPLES: tuple[Example, ...] = (
                 "many files fill it",
                 contents.FORMER_OTHER,
                 7,
-                ("with 800 GiB neither in logs nor in spilled objects", "du -ah "),
+                (
+                    "with 800 GiB neither in logs nor in spilled objects",
+                    "the largest is data/last.ckpt (7.0 GiB)",
+                    "du -ah ",
+                ),
             ),
         )
     ),

@@ -47,11 +47,16 @@ class Use(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file that most of it is, with its size: `data/last.ckpt (1.2 GiB)`; empty if there is none."""
-        if not self.largest or self.largest_bytes < _MOST_OF * self.bytes:
+        """Its largest file, with the size: `data/last.ckpt (1.2 GiB)`; empty if it was not collected."""
+        if not self.largest:
             return ""
         name = self.largest.removeprefix(f"{self.path.rstrip('/')}/")
         return f"{cut_middle(one_line(name), _NAME)} ({size(self.largest_bytes)})"
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether most of it is in one file."""
+        return bool(self.largest) and self.largest_bytes >= _MOST_OF * self.bytes
 
     @property
     def summary(self) -> str:
@@ -60,8 +65,8 @@ class Use(NamedTuple):
         is_many = self.what == contents.OLD_SESSIONS
         what = evidence.many(self.number, "old session") if is_many else self.what
         what = "files that are neither logs nor spilled objects" if self.is_other else what
-        most = f", most of it in {self.file}" if self.file else ""
-        return f"{what} in {self.path}: {least}{size(self.bytes)}{most}"
+        largest = f"; the largest is {self.file}" if self.file else ""
+        return f"{what} in {self.path}: {least}{size(self.bytes)}{largest}"
 
 
 class RayDisk(NamedTuple):
