@@ -494,7 +494,7 @@ def test_words_beside_a_mark_end_with_a_clause() -> None:
 
 def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
     text = "Actor Trainer (pid 248) died because the driver of job 1 (pid 145), which made it, was lost"
-    text += " while it waited for its results"
+    text += " while it waited for results" + " of other calls" * 6
     marks = [TimelineMark("n", "failure", text, AT), TimelineMark("n", "end", "ends", AT + 60)]
     section, _ = timeline.section(Timeline((Lane("n", "node", "node 10.0.0.2"),), tuple(marks)))
     words = set(re.findall(r'<text class="word[^>]*>([^<]*)</text>', section))
@@ -503,7 +503,7 @@ def test_words_beside_a_mark_end_before_a_clause_that_would_be_cut() -> None:
 
 def test_words_beside_a_mark_are_not_cut_within_parentheses() -> None:
     text = "2 processes (python -c import time; cache = …) outlived the workers that started them, and still hold 1 GiB"
-    text += " of memory"
+    text += " of memory" + " on the node" * 6
     marks = [TimelineMark("n", "failure", text, AT + 20), TimelineMark("n", "start", "joins", AT)]
     for length in (1080.0, 300.0, 60.0):
         spot = timeline._Spot(0.0, "failure", tuple(marks[:1]))

@@ -61,8 +61,8 @@ _ADDITION = pattern(r"(?=, )|(?<=\w\.)(?= [A-Z])")
 """Where one may be cut that has a shorter form: what follows a colon is what matters."""
 _SUBORDINATE = pattern(r" because | while | so that ")
 """What follows is shown as a whole or not at all."""
-_LEAST_LETTERS, _MOST_LETTERS = 20, 110
-"""Letters beside a mark: longer texts are cut after a clause that is not too short, as the table has all."""
+_LEAST_LETTERS, _MOST_LETTERS = 20, 90
+"""Letters in a line above a mark: longer texts are cut after a clause that is not too short."""
 _LINES, _LEAST_ROOM = 2, 150.0
 """Lines of words above a failure, and the room from which there is more than one."""
 _KINDS: Mapping[MarkKind, str] = {k: WORDS[k] for k in ("kill", "death", "silent", "spill")}
@@ -428,18 +428,20 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
         return ()
     short = spot.marks[0].short
     whole, *parts = _clauses(said[0], _ADDITION if short else _CLAUSE)
-    parts = [each for each in parts if _LEAST_LETTERS <= len(each) <= _MOST_LETTERS]
-    few = [*([whole] if len(whole) <= _MOST_LETTERS else []), *parts, *([short] if short else [])]
+    lines = _LINES if spot.kind in _FAILURES and room >= _LEAST_ROOM else 1
+    most = lines * _MOST_LETTERS
+    parts = [each for each in parts if _LEAST_LETTERS <= len(each) <= most]
+    few = [*([whole] if len(whole) <= most else []), *parts, *([short] if short else [])]
     if len(said) > 1:  # the count is not that of the first text
         more = f" (and {len(said) - 1:,} more)"
         together = "; ".join(said)
-        every = [together] if len(together) <= _MOST_LETTERS else []
+        every = [together] if len(together) <= most else []
         choices = [*every, *(words + more for words in few), f"{spot.total:,} events"]
     else:
         few.append(_KINDS.get(spot.kind, ""))
         choices = [f"{words} ({count})" if count and words else words or count for words in few]
-    lines = _LINES if spot.kind in _FAILURES and room >= _LEAST_ROOM else 1
-    broken = (_broken(each, room) for each in choices)
+    wide = min(room, _MOST_LETTERS * _LETTER)
+    broken = (_broken(each, wide) for each in choices)
     return next((each for each in broken if 0 < len(each) <= lines), ())
 
 
