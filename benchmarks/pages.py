@@ -1,4 +1,6 @@
-"""The pages of all fixtures in a browser: size, messages, requests, overflow, overlaps at 1280 and 390 px.
+"""The pages of all fixtures in a browser: size, messages, requests, overflow, overlaps.
+
+At 1280 px light, at 390 px dark, and as they are printed on A4 across.
 
     python -m benchmarks.pages            # all fixtures, some minutes
     python -m benchmarks.pages oom        # fixtures with such a name
@@ -27,6 +29,8 @@ from tests.helpers.captures import capture_of
 
 MOST = 400_000
 """Bytes of a page."""
+_PAPER = 1032
+"""Pixels of A4 across, without the margins of 12 mm."""
 _OUTSIDE = """[...document.querySelectorAll('body *')].filter(e => {
     if (e.closest('.chart, .scroll, .symbols, .skip, pre')) return false;
     const box = e.getBoundingClientRect();
@@ -52,8 +56,11 @@ def problems(tab: Browser, page: Path) -> Iterator[str]:
     """What is wrong with a page."""
     if page.stat().st_size > MOST:
         yield f"{page.stat().st_size:,} bytes"
-    for width in (1280, 390):
+    for width in (1280, 390, _PAPER):
         tab.show(page, width, dark=width == 390)
+        if width == _PAPER:
+            tab.emulate(medium="print")
+            tab.value("dispatchEvent(new Event('beforeprint'))")
         if tab.messages:
             yield f"{width}: console: {tab.messages[0][:300]}"
         if tab.requests != [page.as_uri()]:
