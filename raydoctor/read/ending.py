@@ -105,6 +105,8 @@ _OF_TORCH = (
     "Search for `cudaError",
 )
 """Lines that PyTorch adds to the message of each error of CUDA (1.13 to 2.9)."""
+_FEWEST_OF_TORCH = 9
+"""Characters of such a line."""
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
@@ -360,6 +362,8 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
     last = max(
         (lines for lines in writers.values() if lines), key=lambda own: own[-1].offset, default=[]
     )
+    while last and _is_torchs(last[-1].text):
+        last = last[:-1]
     if block := _last_traceback(last, is_cut=True, is_uncaught=True):
         return block
     if block := _with_message(last):
@@ -368,6 +372,12 @@ def _at_the_end(writers: dict[str, list[_Own]]) -> list[_Own]:
     while first > 0 and last[first].text.startswith(_GOES_ON):
         first -= 1
     return last[_frames_above(last, first) :] if last and _LONE.match(last[first].text) else []
+
+
+def _is_torchs(text: str) -> bool:
+    """Whether a line is one that torch adds below an error of CUDA; a paste may end within it."""
+    is_cut = len(text) > _FEWEST_OF_TORCH and any(line.startswith(text) for line in _OF_TORCH)
+    return is_cut or text.startswith(_OF_TORCH)
 
 
 def _frames_above(own: list[_Own], end: int) -> int:

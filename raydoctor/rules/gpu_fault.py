@@ -4,6 +4,7 @@
 - The program raises `CUDA error: an illegal memory access was encountered` or `CUDA error: device-side assert
   triggered`, or torch prints it in `Process group watchdog thread terminated with exception: CUDA error: …`. The
   process then aborts (`SIGABRT`), and Ray reports a worker that ended suddenly. vLLM reports `EngineDeadError`.
+- The program raises `CUDA error: invalid argument`, `operation not permitted` or a similar error of one call.
 - AMD's runtime prints `Memory access fault by GPU node-N`.
 - An Ascend NPU reports `NPU function error: …, error code is 507014` and `[Error]: The aicore execution times out.`
 - A library that was built for other GPUs raises `CUDA error: no kernel image is available for execution on the device`.
@@ -14,6 +15,9 @@ A GPU kernel accessed an address outside its memory, or a check in the kernel fa
 (a token id above the vocabulary). CUDA reports the failure at a later call, so the Python line of the error is often
 not the cause. No later call of that process succeeds. Even if the NCCL watchdog reports the error first, the network is
 not the cause.
+
+Errors such as `invalid argument` or `invalid resource handle` are different: CUDA refused one call, and the GPU is not at
+fault. The cause is what the program or a library passed to the call, or their build.
 
 The Xid (NVIDIA's error number) in the kernel log distinguishes faults of the program from faults of the hardware:
 
@@ -68,6 +72,7 @@ _OF_BUILD = {
     "no kernel image": "the installed build (of torch or of another library) has no code for this GPU's architecture",
     "the provided PTX": "the GPU's driver is older than the CUDA with which the library was built",
 }
+_OF_START = ("initialization error", "system not yet initialized")
 _PTA = "ERR00100 PTA call acl api failed"
 _ADVICE = "For debugging consider passing CUDA_LAUNCH_BLOCKING"
 _LOST = "cut off"
@@ -107,7 +112,7 @@ def gpu_fault(case: Case) -> Iterator[Finding]:
 
 
 def _incidents(case: Case) -> Iterator[_GpuIncident]:
-    lines = [e for e in gpu.printed(case) if not _ended_well(case, e)]
+    lines = [e for e in gpu.printed(case) if not (_ended_well(case, e) or _is_survived(case, e))]
     by_text = evidence.grouped(lines, lambda e: e["what"])
     errors: dict[str, list[Printed]] = {}
     dead: list[Printed] = []
@@ -131,6 +136,11 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
         exits = evidence.unexpected_exits(case, events)
         also = dead if len(texts) == 1 else []
         yield _GpuIncident(what, events, exits, [*errors.get(what, []), *also])
+
+
+def _is_survived(case: Case, event: Event) -> bool:
+    """Whether the program went on after a call that CUDA refused."""
+    return event["what"] in gpu.REFUSED and evidence.goes_on(case, event, is_line=True)
 
 
 def _ended_well(case: Case, event: Event) -> bool:
@@ -233,6 +243,8 @@ def _reason(what: str, assertions: Sequence[Event], faults: Sequence[Fault], bro
         return f": GPU {worst.pci} reports Xid {worst.xid} ({worst.meaning}, {verdict})"
     if broken:
         return ": a hardware fault"
+    if what in gpu.REFUSED:
+        return f": {gpu.REFUSED[what]}"
     if built := next((why for words, why in _OF_BUILD.items() if what.startswith(words)), ""):
         return f": {built}"
     if assertions:
@@ -261,7 +273,9 @@ def _links(
         )
         yield Link(event, f"{action} ({_error(incident.what)})")
     for seen in incident.errors[:1]:
-        yield Link(seen.event, f"{called(seen.failure.function)} raised the error")
+        raised = seen.failure.raised
+        place = f", in {raised.place}" if raised and raised.place else ""
+        yield Link(seen.event, f"{called(seen.failure.function)} raised the error{place}")
     for exit_ in incident.exits[:1]:
         yield from evidence.exit_links(exit_, most=1)
 
@@ -354,7 +368,13 @@ def _remedies(
         ),
         doc=_DOC,
     )
-    if what != _ASSERT:
+    if what in gpu.REFUSED:
+        if what in _OF_START:
+            yield Remedy(
+                "Check the driver and its services on that node, and in the container",
+                ("nvidia-smi; systemctl status nvidia-fabricmanager",),
+            )
+    elif what != _ASSERT:
         yield Remedy(
             "Check the hardware: search for an Xid at that time",
             (
@@ -552,5 +572,48 @@ EXAMPLES: tuple[Example, ...] = (
         "RuntimeError: CUDA error: invalid device ordinal\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
         "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n",
         roots=("gpu-unavailable",),
+    ),
+    *(
+        console(
+            f"CUDA refuses a call: {what}, in a paste that {shape}",
+            f"{before}torch.AcceleratorError: CUDA error: {what}\n{after}",
+            says=(f"Trainer (pid 77) failed with CUDA error: {what}: {why}", fix),
+        )
+        for what, why, fix, shape, before, after in (
+            (
+                "invalid argument",
+                "a call passed a value",
+                "CUDA_LAUNCH_BLOCKING",
+                "begins within the traceback",
+                '(Trainer pid=77)   File "/app/t.py", line 7, in pin\n(Trainer pid=77)     data.cpu().pin_memory()\n(Trainer pid=77) ',
+                "(Trainer pid=77) CUDA kernel errors might be asynchronously reported at some other API call, so the stack",
+            ),
+            (
+                "operation not permitted when stream is capturing",
+                "CUDA does not allow the call while a graph is captured",
+                "CUDA_LAUNCH_BLOCKING",
+                "has only the last line",
+                "(Trainer pid=77) ",
+                "",
+            ),
+            (
+                "system not yet initialized",
+                "the driver's services are not ready",
+                "nvidia-fabricmanager",
+                "has only the last line",
+                "(Trainer pid=77) ",
+                "",
+            ),
+        )
+    ),
+    console(
+        "a program quotes such an error, or tries another way after it",
+        "pinning failed (CUDA error: invalid argument), copying without\n"
+        "docs: 'RuntimeError: CUDA error: invalid argument' means a refused call\nepoch 2\n",
+    ),
+    console(
+        "a program prints such an error and continues",
+        "(Trainer pid=77) RuntimeError: CUDA error: invalid argument\n(Trainer pid=77) uses memory that is not pinned\n"
+        "(Trainer pid=77) step 1\nepoch 2\nepoch 3\n",
     ),
 )

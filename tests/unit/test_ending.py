@@ -319,6 +319,16 @@ def test_a_traceback_at_the_end_of_an_excerpt_may_be_cut_off(tmp_path: Path) -> 
     assert end_of(tmp_path, f"{in_main}KeyError: 1\n")["ended_by"] == ""
 
 
+@pytest.mark.parametrize("cut", [None, 30])
+def test_an_excerpt_may_end_within_what_torch_adds(tmp_path: Path, cut: int | None) -> None:
+    raised = f"{FRAMES.replace('<module>', 'run')}RuntimeError: CUDA error: no such luck\n"
+    added = "CUDA kernel errors might be asynchronously reported at some other API call, so the trace is late."
+    end = end_of(tmp_path, f"{raised}{added[:cut]}", is_excerpt=True)
+    assert end["ended_by"] == "excerpt"
+    assert end.text.splitlines()[-1] == "RuntimeError: CUDA error: no such luck"
+    assert end_of(tmp_path, f"{raised}CUDA kernels are fine", is_excerpt=True)["ended_by"] == ""
+
+
 def test_an_excerpt_may_end_with_a_message_of_several_sentences(tmp_path: Path) -> None:
     text = f"{FRAMES}ValueError: no slot\nCheck that a node has room for it.\n- or use fewer\n"
     assert end_of(tmp_path, text, is_excerpt=True)["ended_by"] == "excerpt"

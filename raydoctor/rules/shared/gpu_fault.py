@@ -18,13 +18,25 @@ from raydoctor.model.values import Event
 from raydoctor.rules.shared import kernel
 
 OUTPUT = ("worker-err", "worker-out", "worker-echo", *DRIVER)
+REFUSED = {
+    "invalid argument": "a call passed a value that CUDA does not accept",
+    "invalid configuration argument": "a kernel was started with a size that the GPU does not support",
+    "invalid resource handle": "a call used a stream, event or handle of another process, GPU or context",
+    "operation not permitted when stream is capturing": "CUDA does not allow the call while a graph is captured",
+    "operation not permitted": "CUDA does not allow the call here",
+    "operation not supported": "the GPU, its driver or the platform does not support the call",
+    "too many resources requested for launch": "a kernel needs more registers or shared memory than the GPU has",
+    "initialization error": "CUDA could not start in this process",
+    "system not yet initialized": "the driver's services are not ready, for example the fabric manager of NVSwitch",
+}
+"""Errors of calls that CUDA refused: the GPU is not at fault, and the process may go on."""
 _TEXTS = (
     r"an illegal memory access was encountered|device-side assert triggered|unspecified launch failure|misaligned address"
     r"|an illegal instruction was encountered|invalid program counter|hardware stack error|uncorrectable ECC error encountered"
     r"|uncorrectable NVLink error detected during the execution|the launch timed out and was terminated"
     r"|operation not supported on global/shared address space|Invalid access of peer GPU memory over nvlink or a hardware error"
     r"|no kernel image is available for execution on the device|the provided PTX was compiled with an unsupported toolchain"
-    r"|unknown error"
+    rf"|unknown error|(?:{'|'.join(REFUSED)})(?![\w/])"
 )
 NPU_CODES = {
     "507010": "the device lost its heartbeat",
