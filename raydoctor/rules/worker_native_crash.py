@@ -49,6 +49,7 @@ from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import ended, store
 from raydoctor.rules.shared.cluster import spelled
 from raydoctor.rules.shared.crash import (
+    BEHEADED,
     CRASH_SIGNALS,
     Crash,
     of_driver,
@@ -140,7 +141,8 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     exits += _repeated(case, crashes, exits)
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
-    echoes = (e.count for c in crashes for e in c.events if e["who"])
+    # One frame is in a stack several times, and Ray counts its repetitions.
+    echoes = (e.count for c in crashes for e in c.events if e["who"] and e.kind not in _FRAMES)
     count = max((evidence.deaths(exits), *echoes))
     of_name = f" of {best.name}" if best.name else ""
     of_actor = bool(best.exit and best.exit.actor)
@@ -208,6 +210,8 @@ def _what(crash: Crash) -> str:
         return f"{text} in {deep}, probably a stack overflow: {calls} of the last {len(crash.frames)} calls are its own"
     if crash.place:
         text += f" in {crash.place}"
+    if crash.symbol and text == BEHEADED:
+        return f"a fatal error in native function {crash.symbol}, of whose report the text contains only a part"
     if crash.symbol:
         text += f", native function {crash.symbol}"
     words = spelled(crash.words) if crash.words.startswith("Assertion") else crash.words
@@ -225,10 +229,17 @@ def _links(crash: Crash, label: str) -> Iterator[Link]:
     if crash.python:
         yield Link(crash.python, _stack_shows(crash))
     if not (crash.handler or crash.python):
-        is_lists = crash.events[0].kind != "crash.shell"
-        by = "Python's list of modules ends the report of" if is_lists else "the shell reports"
-        by = "UCX's signal handler reports" if crash.events[0]["handler"] else by
-        yield Link(crash.events[0], f"{by} {crash.signal}")
+        first = crash.events[0]
+        by = _REPORTED_BY.get(first.kind, "Python's list of modules ends the report of")
+        by = "UCX's signal handler reports" if first["handler"] else by
+        yield Link(first, f"{by} {crash.signal}")
+
+
+_FRAMES = ("crash.frames", "crash.native")
+_REPORTED_BY = {
+    "crash.shell": "the shell reports",
+    **dict.fromkeys(_FRAMES, "the process printed this native frame of"),
+}
 
 
 def _stack_shows(crash: Crash) -> str:
@@ -421,6 +432,11 @@ _REPORT = (
 
 _BUS = "(Loader pid=129) *** SIGBUS received at time=1795247733 on cpu 3 ***\n(Loader pid=129) Fatal Python error: Bus error\n"
 _DIED = f"(raylet) {WORKER_DIED.sample.replace('Worker PID: 379', 'Worker PID: 129')}\n"
+_NATIVE = (
+    "/venv/site-packages/tok/_tok.so(_ZN3tok4LoadEv+0x47) [0x7f82159c84b7] tok::Load() [repeated 3x across cluster]",
+    "ray::Tokens.init(+0x1f9298) [0x55b29e245298] cfunction_call [repeated 3x across cluster]",
+    "ray::Tokens.init(_PyEval_EvalFrameDefault+0x70a) [0x55b29e22fdda] _PyEval_EvalFrameDefault [repeated 21x across cluster]",
+)
 _SMALL = "WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only 67108864 bytes available.\n"
 
 _HANDLER_LINE = "*** SIGSEGV received at time=1795247733 on cpu 0 ***"
@@ -718,5 +734,25 @@ EXAMPLES: tuple[Example, ...] = (
         "a paste shows only the first line of Python's report",
         "(pid=7) Fatal Python error: Bus error\n(pid=7) \n",
         says=("crashed: SIGBUS",),
+    ),
+    *(
+        console(
+            f"a native stack without its head, {shape}",
+            "".join(f"{before}{frame}\n" for frame in _NATIVE),
+            says=(
+                "The worker of Tokens (pid 51) crashed: a fatal error in native function tok::Load()",
+            ),
+        )
+        for shape, before in (
+            ("behind the prefix of its process", "(Tokens pid=51, ip=10.0.0.2) "),
+            (
+                "behind a stamp in other brackets",
+                "【2026-11-21 16:32:05】(Tokens pid=51, ip=10.0.0.2) ",
+            ),
+        )
+    ),
+    console(
+        "a program prints a frame of a library that reads such reports",
+        f"(Tokens pid=51) {_NATIVE[0]}\n(Tokens pid=51) is frame 1 of the report\nepoch 2\n",
     ),
 )

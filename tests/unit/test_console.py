@@ -1069,3 +1069,11 @@ def test_a_message_of_an_exception_of_ray_goes_on_below_the_edge() -> None:
         "epoch 2",
     ]
     assert rewritten("\n".join(ended)) == ended
+
+
+def test_line_numbers_on_lines_of_their_own_are_removed() -> None:
+    records = [f"【2026-11-21 16:32:0{n}】(Trainer pid=7) loss 0.{n}" for n in range(5)]
+    copied = [line for n, record in enumerate(records) for line in (record, f"{1550 + n}")]
+    assert rewritten("\n".join(copied)) == [f"(Trainer pid=7) loss 0.{n}" for n in range(5)]
+    counted = [line for n, record in enumerate(records) for line in (record[21:], f"{100 * n}")]
+    assert rewritten("\n".join(counted)) == counted

@@ -53,8 +53,12 @@ class Rewriter:
 
     def rewrite(self, raws: list[str], first: int = 1) -> list[RewrittenLine]:
         """Rewrite a block; `first` is the number of its first line in the original."""
-        raws = shape.without_unknown_prefix(shape.without_quotation(_plain(raws, first)))
+        raws = _plain(raws, first)
+        numbers = shape.numbers_between(raws)
+        raws = ["" if n in numbers else raw for n, raw in enumerate(raws)]
+        raws = shape.without_unknown_prefix(shape.without_quotation(raws))
         lines = shape.without_markup(_pieces(raws, first, "event" in self._roles))
+        lines = [line for line in lines if line[0] - first not in numbers]
         lines = shape.without_foreign_logs(shape.without_common_prefix(lines))
         lines = shape.without_cut_label(lines)
         lines = shape.without_reports(lines)

@@ -138,6 +138,7 @@ _A_VARIABLE = (
 )
 _VARIABLE = pattern(_A_VARIABLE)
 _NUMBER = pattern(r"[ \t]{0,8}(?P<number>\d{1,7})")
+_DIGITS_OF_NUMBER = 8
 _AFTER_NUMBER = pattern(r"\t|[ ]?[|:│][ ]?")
 _FRAME_OF_FLAT = 'File "'
 _FLAT_FRAMES = pattern(r"File \"[^\"\n]{1,400}\", line \d{1,7},? in ")
@@ -411,6 +412,18 @@ def without_quotation(raws: list[str]) -> list[str]:
                 for match in (form.fullmatch(raw),)
             ]
     return raws
+
+
+def numbers_between(raws: list[str]) -> set[int]:
+    """The places of lines that hold only the number of the next one, as a copy from a viewer has them."""
+    found = [
+        (n, int(raw))
+        for n, raw in enumerate(raws)
+        if raw.isdecimal() and len(raw) < _DIGITS_OF_NUMBER
+    ]
+    steps = {(place - before, number - last) for (before, last), (place, number) in pairwise(found)}
+    is_counted = len(found) >= _FEWEST and steps == {(2, 1)} and len(raws) <= 2 * len(found) + 1
+    return {place for place, _ in found} if is_counted else set()
 
 
 def without_unknown_prefix(raws: list[str]) -> list[str]:

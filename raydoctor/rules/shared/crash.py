@@ -220,6 +220,13 @@ CRASH_SIGNALS = (
         "ray::Trainer.step(PyObject_Vectorcall+0x51) [0x543141] PyObject_Vectorcall",
     ),
     Signal(
+        "crash.library",
+        ".so(_Z",
+        r"^ {0,8}/\S{1,300}\.so\(_Z\w{1,1000}\+0x[0-9a-f]{1,12}\) \[0x[0-9a-f]{5,16}\] (?P<symbol>\S[^\[\n]{0,1000})",
+        ("worker-echo", *DRIVER),
+        "/venv/site-packages/tok/_tok.so(_ZN3tok4LoadEv+0x47) [0x7f82159c84b7] tok::Load()",
+    ),
+    Signal(
         "crash.paddle",
         "C++ Traceback (most recent call last):",
         r"^C\+\+ Traceback \(most recent call last\):",
@@ -319,11 +326,13 @@ CRASH_SIGNALS = (
 
 _ECHOED = (
     *("crash.printed", "crash.frame", "crash.python", "crash.words"),
-    *("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.paddle"),
+    *("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.library", "crash.paddle"),
 )
 _REMAINS = ("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.paddle")
 _ABORTS = pattern(r"Assertion |double free|free\(\)|malloc\(\)|corrupted size|OMP: Error ")
 """Words below which the C library, or OpenMP's, calls `abort()` at once: no exception is behind them."""
+_OF_RAY = ("ray::", "std::", "boost::")
+"""Functions that are in the native stack of each task."""
 _NO_SYMBOL = pattern(
     r"0x0$|\(unknown\)|_{0,2}(?:gsignal|raise|abort|pthread_kill\w*|restore_rt|sigtramp)(?:@|\(|$)"
 )
@@ -340,7 +349,7 @@ _RAYS_MODULES = (
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
 )  # fmt: skip
 """Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
-_BEHEADED = "a fatal error, of whose report the text contains only the end"
+BEHEADED = "a fatal error, of whose report the text contains only the end"
 """In place of a signal. Python lists extension modules only below a fatal error (`faulthandler`, 3.10 and later)."""
 _UNNAMED = "a fatal signal, whose name the text does not contain"
 """In place of a signal below the first line of a report of Paddle's handler."""
@@ -733,17 +742,32 @@ def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
         else _SIGNAL_OF.get(what, "") or _SIGNAL_OF.get(what.capitalize(), "")
     )
     said = aborts[-1] if aborts else None
+    library = _of_libraries(found, events)
     return Crash(
         signal
-        or ("SIGABRT" if is_abort else _UNNAMED if found[0].kind == "crash.paddle" else _BEHEADED),
+        or ("SIGABRT" if is_abort else _UNNAMED if found[0].kind == "crash.paddle" else BEHEADED),
         (*found, *words),
         said=said,
-        symbol=next((name for name in stack if not _NO_SYMBOL.match(name)), "") if is_abort else "",
+        symbol=next((name for name in stack if not _NO_SYMBOL.match(name)), "")
+        if is_abort
+        else library,
         words=said["words"].strip() if said else "",
         modules=modules,
         module_count=count,
         exit=exit_,
     )
+
+
+def _of_libraries(found: Sequence[Event], events: Sequence[Event]) -> str:
+    """The innermost function of a library of C++ above frames of a task's process; empty if no frame shows one."""
+    if not any(e.kind == "crash.native" for e in found):
+        return ""
+    symbols = (
+        e["symbol"].strip()
+        for e in sorted(events, key=lambda e: e.line)
+        if e.kind == "crash.library"
+    )
+    return next((name for name in symbols if not name.startswith(_OF_RAY)), "")
 
 
 def _completeness(stack: Event) -> tuple[int, bool]:
