@@ -67,6 +67,8 @@ _ENDS_OF_CODE: Mapping[WaitCode, str] = {
 }
 _NEVER_MEANT: tuple[Kind, ...] = ("lock", "stopped", "debugger", "disk", "collective", "native-gil")
 """Kinds in which work seldom waits on purpose; many drivers sleep, serve or wait for a child."""
+_REPEATED: tuple[Kind, ...] = ("sleep", "lock", "socket", "subprocess", "disk", "native", "unknown")
+"""Kinds of waits that a program may repeat after each time limit."""
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -367,7 +369,13 @@ def _is_quiet(judged: _Judged) -> bool:
     if work.peers and work.age <= work.peers.limit:
         return False
     is_asleep = (work.process.cpu_share or 0.0) < _ASLEEP
-    return is_asleep and (verdict is None or (verdict.kind == "sleep" and verdict.still))
+    return is_asleep and (verdict is None or _may_repeat(verdict))
+
+
+def _may_repeat(verdict: Verdict) -> bool:
+    """Whether it waits with a time limit, perhaps again and again, for something that may never come."""
+    is_wait = verdict.kind in _REPEATED and verdict.code != "gpu" and not verdict.is_open
+    return is_wait and verdict.still
 
 
 def _open_waits(

@@ -810,6 +810,40 @@ def test_work_that_may_poll_for_ever_is_no_all_clear_while_others_wait_for_it(
     assert read(**together(rows, FOR_LOAD, works)).is_conclusive
 
 
+def repeated(frame: tuple[str, str, int, str], call: int, place: str) -> list[Any]:
+    stack = [frame, ("load", "etl.py", 31, "user")]
+    looks = hang.waiting(LOAD, below=stack, syscall=call, wchan=place)
+    for n, row in enumerate(looks):
+        row["threads"] = [{**row["threads"][0], "voluntary": 60 + 4 * n}]
+    return looks
+
+
+@pytest.mark.parametrize("age", [20, 300])
+@pytest.mark.parametrize(
+    "looks",
+    [
+        repeated((*RECV, "python"), 7, "poll_schedule_timeout"),
+        repeated(("Event.wait", "threading.py", 629, "python"), 202, "futex_do_wait"),
+        repeated(("EpollSelector.select", "selectors.py", 468, "python"), 232, "ep_poll"),
+    ],
+    ids=["a socket", "an event", "a selector"],
+)
+def test_a_wait_that_is_repeated_after_each_time_limit_is_no_all_clear(
+    read: Read, looks: list[Any], age: int
+) -> None:
+    """`recv` with a timeout of half a second, in a loop: its thread has just run, and nothing has come."""
+    rows = {"tasks": [{**LOAD, **hang.since(age)}], "samples": looks, "rests": [rest(801, 0.3)]}
+    found = read(**together(rows, FOR_LOAD))
+    listed = [*found.early, *(each.hung for each in found.open)]
+    assert (names(listed), len(found.early)) == (["load"], int(age < 60))
+    assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
+    assert read(**together(rows, FOR_LOAD), finished=[hang.took("load", 5, 200.0)]).is_conclusive
+    busy = sample.running(9, "busy", {}, **OLD)
+    works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
+    young = {**rows, "tasks": [{**LOAD, **hang.since(20)}]}
+    assert read(**together(young, FOR_LOAD, works)).is_conclusive
+
+
 def test_a_generator_whose_own_reader_waits_for_its_end_is_no_all_clear(read: Read) -> None:
     """Its task waits inside Ray, without a frame of the user's code."""
     rows = {"tasks": [LOAD], "samples": hang.waiting(LOAD)}
