@@ -25,7 +25,7 @@ _PEERS_AFTER = 5.0
 """Seconds after which a task is sampled: its peers show whether that is long."""
 _MOST = 200
 """Processes to sample."""
-_MATTERS = ("tasks", "stacks", "table")
+_MATTERS = ("tasks", "stacks", "table", "joining")
 """Subjects of gaps that can hide a hang; a gap in the kernel log, for example, cannot."""
 _RECORDED = 3
 """Seconds of the culprit's profile."""
@@ -64,7 +64,8 @@ Exit code:
   1  at least one task, method or driver hangs
   2  could not run
   3  inconclusive: some evidence is missing, a wait that may be a hang is younger than --min-age,
-     a job has only begun, or raydoctor does not know what would end a wait
+     a job has only begun, a program here has not reached its cluster, or raydoctor does not know
+     what would end a wait
 """
 
 

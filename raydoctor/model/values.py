@@ -101,9 +101,9 @@ class Gap:
     incomplete; it counts if a diagnosis lists it."""
     about: str = ""
     """The missing part, for programs: `tasks`, `stacks`, `table` (damaged), `search` (rg ended early),
-    `driver` (output), `end` (of a driver), `clusters` (others), `kernel` (log), `raylet-out`, `gcs-out`.
-    A report lists each part once. `quoted`: errors that were left out. `cause`: of a failure, dropped if the
-    report shows it."""
+    `driver` (output), `end` (of a driver), `clusters` (others), `joining` (programs that have
+    not connected), `kernel` (log), `raylet-out`, `gcs-out`. A report lists each part once. `quoted`: errors
+    that were left out. `cause`: of a failure, dropped if the report shows it."""
     is_observation: bool = False
     """Whether `why` says what the logs show, and only its meaning is unknown: nothing was left unread."""
 

@@ -144,6 +144,7 @@ def collect(options: CollectOptions, report: ReportProgress = silent) -> Live:
         collection.gaps += _newer_session(cluster)
     if options.samples is not None:
         _samples(cluster, options, options.samples, collection, report)
+        collection.gaps += _joining(cluster, collection)
     if options.all_nodes and options.logs:
         _other_nodes(cluster, options, signals, collection, report)
     return replace(redacted(cluster, collection, redactor, notes), logs=options.logs)
@@ -392,6 +393,18 @@ def _samples(
         for each in (sampled, after):
             collection.pieces.update(each.pieces)
             collection.gaps += each.gaps
+
+
+def _joining(cluster: Cluster, collection: Collection) -> list[Gap]:
+    """Programs of this machine that have not connected to any cluster."""
+    from raydoctor.observe.stacks import joining
+    from raydoctor.observe.stacks.suspects import rows
+
+    processes = rows(collection.pieces, "processes")
+    if not cluster.session_dir or not processes:
+        return []
+    # A child can be the program of a submitted job.
+    return list(joining.gaps({row["pid"] for row in processes if row.get("kind") != "child"}))
 
 
 def _alive_nodes(collection: Collection) -> list[str]:
