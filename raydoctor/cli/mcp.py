@@ -8,9 +8,10 @@ from raydoctor.cli import _options as options
 
 _HELP = """Serve diagnoses to AI agents, over the Model Context Protocol (MCP).
 
-An agent starts the server, or gets its address. Its eight tools only read: diagnose,
-finding, evidence, story, hung, stacks, explain, check. A reply has at most 8,000
-characters, and marks log text as data. Install it with: pip install 'raydoctor[mcp]'
+An agent starts the server itself, or connects to it over HTTP (--http). Its eight tools
+only read: diagnose, finding, evidence, story, hung, stacks, explain, check. A reply has
+at most 8,000 characters, and marks log text as untrusted data, not instructions.
+Install the server with: pip install 'raydoctor[mcp]'
 
 \b
 Examples:
@@ -19,8 +20,9 @@ Examples:
   raydoctor mcp --http 8931                  on 127.0.0.1, with a token
   raydoctor mcp --allow-actions              with the tools plan and act
 
-With --allow-actions, an agent can also cancel a task, end leftovers, and run a statement
-in a task's process. The agent can do only what a plan has shown, and only once. The audit
+With --allow-actions, an agent can also cancel a task, end leftover Ray processes, and run
+Python code inside a task's process, each only as a plan of the last 5 minutes showed it.
+raydoctor asks the agent to show you the plan first, but cannot enforce that. The audit
 log records every action.
 """
 

@@ -170,11 +170,18 @@ def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
 
 
 def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
-    """`the driver of job 1 (pid 4), which created it, ended`."""
-    lost = f" with its node{_on(orphan)}" if _is_lost(orphan) else ""
+    """`the driver of job 1 (pid 4), which created it, ended`.
+
+    The GCS reports an owner as lost once it marks the owner's node as dead: the process may outlive that.
+    """
+    lost = ""
+    if _is_lost(orphan):
+        node = f"node{ip}" if (ip := _on(orphan)) else "the node of its owner"
+        lost = f"the GCS marked {node} as dead, and with it "
     if job := ids.job_of_driver(orphan.owner):
         pid = case.job(job).driver_pid
-        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, {'was lost' if lost else 'ended'}{lost}"
+        driver = f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}"
+        return f"{lost}{driver}" if lost else f"{driver}, ended"
     if orphan.exit:
         kind = "actor " if orphan.exit.actor else "worker "
         kind = kind if orphan.exit.names else ""
@@ -185,11 +192,15 @@ def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
     left = actors.last_words(case, orphan.owner)
     end = next(
         (end for words, end in _ENDS.items() if left and words in left[0]["detail"]),
-        f"was lost{lost}" if lost else "ended",
+        "" if lost else "ended",
     )
     if not case.names.get(orphan.owner) and not pid:
-        return f"the process that created {it} {end}"
-    return f"{owner}, which created {it}, {end}"
+        return (
+            f"the process that created {it} {end}"
+            if end
+            else f"{lost}the process that created {it}"
+        )
+    return f"{owner}, which created {it}, {end}" if end else f"{lost}{owner}, which created {it}"
 
 
 def _is_lost(orphan: _Orphan) -> bool:
@@ -400,7 +411,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the node of the driver that created it crashed",
         _frame(_owner_text(_DRIVER, "SYSTEM_ERROR").replace("worker process", "node")),
         says=(
-            "the driver of job 1, which created it, was lost with its node 10.0.0.2",
+            "because the GCS marked node 10.0.0.2 as dead, and with it the driver of job 1, which created it",
             "Find out why node 10.0.0.2 died",
         ),
     ),

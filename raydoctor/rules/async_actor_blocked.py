@@ -250,7 +250,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Let asyncio log blocking code: every callback that took more than 0.1 s, once it returns",
+            "Turn on asyncio's debug mode: it logs each callback that blocked for more than 0.1 s, when the callback returns",
             (
                 paste.python(
                     '{actor:name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',
@@ -259,10 +259,10 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             ),
         ),
         Remedy(
-            f"Or make {name} an actor with 8 threads, whose plain methods may block",
+            f"Or make {name} a threaded actor: change each `async def` method to `def`, then create it with 8 threads",
             (
                 paste.python(
-                    "{actor:name}.options(max_concurrency=8).remote(...)         # def instead of async def",
+                    "{actor:name}.options(max_concurrency=8).remote(...)         # only without async def methods",
                     actor=name,
                 ),
             ),

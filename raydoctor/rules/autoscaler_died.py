@@ -226,9 +226,10 @@ def _finding(found: list[tuple[Event, Event]], again: list[Event]) -> Finding:
         severity="warning" if again else None,
         remedies=(
             Remedy(
-                "Find what sent the signal, and start the head again"
+                "Find what sent the signal. When no job needs the cluster any more, restart the head: this ends all jobs and actors"
                 if first["ended"]
-                else "Fix what its last exception names, and start the head again",
+                else "Fix what its last exception names. When no job needs the cluster any more, restart the head: this ends all "
+                "jobs and actors",
                 (
                     "tail -n 50 /tmp/ray/session_latest/logs/monitor.log   # on the head. After a restart of Ray, read the old session instead of session_latest",
                 ),

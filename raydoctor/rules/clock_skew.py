@@ -1,39 +1,39 @@
-"""Two failures with the same effects: a node's clock differs from the head's, or a process or machine was paused.
+"""A node's clock differs from the head's, or a process or machine was paused. The headline says which.
 
 ## What you see
-Ray reports neither a wrong clock nor a pause, only their effects. The headline of the report says which of the two it
-is: a node's clock, or a pause of a process or machine. Check NTP only for a clock.
+Ray reports neither a wrong clock nor a pause, only their effects. Check NTP only if the headline names a clock. A
+stopped daemon is an error, and a stopped GCS is critical.
 
-- A clock that differs: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
+- Different clocks: by the times in the logs, a worker ends before it starts, or an effect comes minutes before its
   cause. Tokens and certificates are rejected as not yet valid.
 - A paused machine or a stopped raylet: everything on the node is late at the same time. The GCS logs failed health
   checks (`Health check failed for node …, status message Deadline Exceeded`), and later checks succeed again.
 - A stopped GCS: every request to it waits, on all nodes.
 
 ## Why
-A clock: Ray writes the node's local time into its logs, and raydoctor uses it to order events of several nodes. Some
+**Different clocks.** Ray writes the node's local time into its logs, and raydoctor uses it to order events of several nodes. Some
 pairs of records have a fixed order. The GCS logs the registration of a node before the raylet logs its start. The GCS
 logs the start and the exit of a worker after the raylet does. With equal clocks the two times differ by less than 0.2 s
 (measured on one host with Ray 2.9 to 2.60). If the record that must come second is stamped 30 s earlier, the clocks
 differ by at least 30 s.
 
-A pause: a process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node
+**A pause.** A process stops responding after SIGSTOP (Ctrl-Z, a batch system that suspends jobs, a debugger). A whole node
 stops responding while its virtual machine is migrated or suspended, or while it swaps. A raylet that gets no CPU looks
 the same.
 
 ## Confirm
-- For a clock: `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time,
+- If the headline names a clock, `chronyc tracking` or `timedatectl timesync-status` on both nodes, or `date -u` on both at the same time,
   shows that the clocks differ.
-- For a stopped process: `ps -o pid,stat,args -C raylet,gcs_server` shows `T` in the STAT column (`t` if a debugger
+- If the headline names a stopped process, `ps -o pid,stat,args -C raylet,gcs_server` shows `T` in the STAT column (`t` if a debugger
   stopped it).
-- For a pause: the node's `sudo dmesg -T` or the hypervisor's events report it, and the times in the node's `raylet.out`
+- If the headline names a paused node, the node's `sudo dmesg -T` or the hypervisor's events report it, and the times in the node's `raylet.out`
   have a gap.
 
 ## Fix
-- A clock: synchronize all nodes with NTP (`sudo timedatectl set-ntp true`, or `sudo systemctl enable --now chronyd`).
-  `sudo chronyc makestep` corrects a large difference at once. Do so while no job runs: some of Ray's time limits
-  compare times of that clock.
-- A stopped process: `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
+- Different clocks: synchronize all nodes with NTP (`sudo timedatectl set-ntp true`, or `sudo systemctl enable --now
+  chronyd`). `sudo chronyc makestep` corrects a large difference at once. Do so while no job runs, because some of Ray's
+  timeouts use the wall clock.
+- A stopped process: run `kill -CONT PID`, or detach the debugger. Then find out what stopped it.
 - A paused node: leave CPU for the raylet (`--num-cpus=$(( $(nproc) - 1 ))` for `ray start`), stop swapping, or
   configure the platform not to pause it.
 
@@ -121,10 +121,11 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
     """A daemon that the process table shows as stopped now."""
     kind, pid, node = row["kind"], row.pid, row["node_id"]
     ip = case.ledger.node_ips.get(node, row["ip"])
-    daemon = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
+    daemon = {"gcs_server": "the GCS", "raylet": "the raylet"}.get(kind, f"the {kind}")
     by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
     return Finding(
-        f"{daemon} of {case.node_name(node, ip)} (pid {pid}) has been stopped by {by}: {_effect(kind, is_dead)}",
+        f"Stopped process, not a clock: {by} stopped {daemon} of {case.node_name(node, ip)} (pid {pid}), "
+        f"{_effect(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
             *(Link(e, f"the raylet misses a health check. After {e['remaining']} more, the GCS marks the node as dead") for e in checks[-1:]),
@@ -143,14 +144,12 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
 
 def _effect(kind: str, is_dead: bool) -> str:
     if kind == "gcs_server":
-        return "all ray commands and new tasks wait, and all other Ray processes exit after 60 s without it (RAY_gcs_rpc_server_reconnect_timeout_s)"
+        return "so requests to it wait, and other Ray processes exit after 60 s (RAY_gcs_rpc_server_reconnect_timeout_s)"
     if kind != "raylet":
-        return "requests to it on that node wait"
+        return "so requests to it on that node wait"
     if is_dead:
-        return "the GCS has marked the node as dead and its tasks and actors as lost"
-    return (
-        "no task starts or finishes there, and after about 65 s the GCS will mark the node as dead"
-    )
+        return "and the GCS has marked the node as dead and its tasks and actors as lost"
+    return "so tasks get no workers there, and the GCS marks it dead about 65 s after the stop"
 
 
 def _resume(row: Event, ip: str, is_dead: bool) -> Iterator[Remedy]:

@@ -24,8 +24,9 @@ worker is larger. Ray does not restart the dashboard.
   shows whether the kernel's OOM killer ended the dashboard.
 
 ## Fix
-Give the head more free CPU and memory. Restart the head when no job is running, as this ends the cluster. Until then,
-use `ray status`, `ray memory` and `raydoctor diagnose`, which need no dashboard.
+Give the head more free CPU and memory. Restart the head only when no job needs the cluster any more: this ends all jobs
+and actors, and every worker node must join again. Until then, use `ray status`, `ray memory` and `raydoctor diagnose`,
+which need no dashboard.
 
 ## Not this when
 - the head was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: the dashboard then
@@ -124,7 +125,7 @@ def dashboard_died(case: Case) -> Iterator[Finding]:
     if found is None:
         return
     yield Finding(
-        f"{found.summary}, so ray job submit, ray list and the web page {found.effect}",
+        f"{found.summary}, so `ray job submit`, `ray list` and the web UI {found.effect}",
         (*found.chain, *_echo(case, found)),
         explains=(Entity("dashboard", "head"),),
         caused_by=(Entity("gcs", "gcs"), Entity("daemon", "dashboard")),
@@ -147,7 +148,7 @@ class _DashboardEnd(NamedTuple):
     pid: int | None
     remedies: tuple[Remedy, ...]
     gaps: tuple[Gap, ...] = ()
-    effect: str = "fail while the cluster works"
+    effect: str = "fail; the cluster itself works"
 
 
 def _failed(case: Case) -> _DashboardEnd | None:
@@ -165,7 +166,7 @@ def _failed(case: Case) -> _DashboardEnd | None:
         f"The dashboard failed: {clause(why)}",
         (Link(errors[-1], "the dashboard reports why it exits"),),
         errors[-1].pid,
-        (_find_end(), *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
+        (_find_end(), *_restart("Free CPU on the head, or fix the package that failed. When no job needs the cluster any more, restart the head")),
     )  # fmt: skip
 
 
@@ -193,7 +194,7 @@ def _not_started(case: Case) -> _DashboardEnd | None:
             *(Link(e, "the end of the dashboard's own log") for e in (quoted,) if e),
         ),
         None,
-        (_READ_ERROR, _find_end(), *_restart("Free CPU on the head or fix the package that failed, then restart the head")),
+        (_READ_ERROR, _find_end(), *_restart("Free CPU on the head, or fix the package that failed. When no job needs the cluster any more, restart the head")),
         effect="do not work",
     )  # fmt: skip
 
@@ -294,7 +295,7 @@ def _gone(case: Case) -> _DashboardEnd | None:
         f"The dashboard{process}{where} is gone ({how})",
         tuple(links),
         pid,
-        (_find_end(), *_restart("When you have fixed the cause, restart the head")),
+        (_find_end(), *_restart("When no job needs the cluster any more, restart the head")),
         kernel.gaps(case, "the head", _ONLY_KERNEL_LOG, kernel.gcs_logs(case)),
     )
 
@@ -334,7 +335,12 @@ def _silent(case: Case) -> _DashboardEnd | None:
     if stopped:
         summary = f"The dashboard{where} (pid {pid}) has been stopped by a signal (SIGSTOP)"
         return _DashboardEnd(summary, chain, pid, (_resume(pid),))
-    remedies = (_inspect(pid), *_restart("If the dashboard stays hung, restart the head"))
+    remedies = (
+        _inspect(pid),
+        *_restart(
+            "If the dashboard stays hung and no job needs the cluster any more, restart the head"
+        ),
+    )
     return _DashboardEnd(
         f"The dashboard{where} (pid {pid}) runs but does not answer", chain, pid, remedies
     )
@@ -385,20 +391,21 @@ def _find_end() -> Remedy:
     )
 
 
-def _restart(title: str) -> tuple[Remedy, ...]:
+def _restart(when: str) -> tuple[Remedy, ...]:
+    """First what is safe: a restart ends the whole cluster, which works."""
     return (
         Remedy(
-            title,
+            "Until the dashboard is back, use commands that work without it",
+            ("ray status; ray memory; raydoctor diagnose",),
+        ),
+        Remedy(
+            f"{when}: this ends all jobs and actors, and every worker node must join again",
             (
                 RAY_STOP,
                 "ray start --head   # plus your other options. If other nodes run the tasks, add --num-cpus=0: then no task takes CPU or memory from Ray itself",
             ),
             risk="destructive",
             doc=_DOC,
-        ),
-        Remedy(
-            "Until the dashboard is back, use commands that work without it",
-            ("ray status; ray memory; raydoctor diagnose",),
         ),
     )
 

@@ -217,14 +217,14 @@ def _end(stall: _Stall) -> str:
         tasks = f" ({stall.active} active tasks, {stall.finished} finished)" if stall.active else ""
         return f"Ray Data ended the pipeline after {event['seconds']} s without progress at {stall.operator}{tasks}"
     if stall.first("data.no_actors"):
-        return "Ray Data ended the pipeline because the actors of its pool did not start: the cluster does not have enough free resources"
+        return "Ray Data ended the pipeline because the actors of its pool did not start: the cluster did not provide the resources that they request"
     return ""
 
 
 def _lack(stall: _Stall) -> str:
     """The headline of an operator that does not get its resources, else empty."""
     if stall.first("data.not_enough"):
-        return f"Ray Data cannot run any task of {stall.operator}: the cluster does not have enough free resources"
+        return f"Ray Data cannot start any {stall.operator} task: the cluster does not provide the resources that it requests"
     if event := stall.first("data.shuffle_needs"):
         needs = (
             f"{_number(event['required'])} {event['unit']} for {event['aggregators']} aggregators"
@@ -387,7 +387,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
             **QUIET_LOGS,
         },
-        says=("ReadRange->Map(f)", "not have enough", "exclude_resources"),
+        says=("ReadRange->Map(f)", "not provide the resources", "exclude_resources"),
         severity="warning",
     ),
     Example(

@@ -24,7 +24,7 @@ amounts. The usual causes:
 
 ## Fix
 Request less, correct the name, or start a node that has the resource. With `RAY_enable_infeasible_task_early_exit=true`
-and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such tasks fail after half a minute instead of waiting.
+and `RAY_enable_autoscaler_v2=1` (Ray 2.44 and later) such requests fail after about 30 s instead of waiting forever.
 
 ## Not this when
 - the request fits on a node that is only busy (`cluster-starved`).
@@ -496,9 +496,9 @@ def _remedies(
             own,
         ),
         Remedy(
-            "Let tasks and actors that fit on no node fail immediately, instead of leaving them waiting",
+            "Make requests that fit on no node fail after about 30 s instead of waiting forever",
             (
-                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # on every node, before ray start, or before your program if it starts Ray. Only version 2 of the autoscaler can do it: the second variable selects it",
+                "export RAY_enable_infeasible_task_early_exit=true RAY_enable_autoscaler_v2=1   # on every node, before ray start, or before your program if it starts Ray. The second variable selects autoscaler v2, which this needs",
             ),
             risk="disruptive",
             since=(2, 44),

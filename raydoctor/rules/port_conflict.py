@@ -341,7 +341,7 @@ def _running(case: Case, events: list[Event]) -> Finding:
                 ),
             ),
             Remedy(
-                "Or stop the running cluster, and start again",
+                "Or, when no job needs the running cluster any more, stop it and start again: this ends its jobs and actors",
                 (RAY_STOP,),
                 risk="destructive",
             ),

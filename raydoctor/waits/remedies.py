@@ -164,10 +164,8 @@ def at_once(group: HungGroup) -> Iterator[Remedy]:
 def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     names = list(dict.fromkeys(h.work.class_name or h.work.called for h in group.cycle))
     if any(h.kind == "resources" for h in group.cycle):
-        holders = [h.work.class_name for h in group.cycle if h.work.runs and h.work.class_name]
-        if holders:
-            asked = (name for h in group.cycle if h.waiting for name in h.waiting.short)
-            yield from for_waiting_actors(holders[0], next(asked, "CPU"))
+        if held := _held_by_actor(group):
+            yield from for_waiting_actors(*held)
             return
         yield Remedy(
             "Return the children's references instead of waiting for them in the parent task",
@@ -188,6 +186,15 @@ def _break_cycle(group: HungGroup) -> Iterator[Remedy]:
     )  # fmt: skip
 
 
+def _held_by_actor(group: HungGroup) -> tuple[str, str] | None:
+    """The class of an actor of the cycle, and what it holds that another member waits for."""
+    if not any(h.kind == "resources" for h in group.cycle):
+        return None
+    holders = [h.work.class_name for h in group.cycle if h.work.runs and h.work.class_name]
+    asked = (name for h in group.cycle if h.waiting for name in h.waiting.short)
+    return (holders[0], next(asked, "CPU")) if holders else None
+
+
 def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
     """For actors that wait for their children, while they hold what these need.
 
@@ -199,12 +206,14 @@ def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
         else "{actor:name}.options(...).remote(...)             # without {resource}"
     )
     yield Remedy(
-        f"Request no {resource} for {name}: it waits for its children, but holds {resource} until it ends",
+        f"Request no {resource} for {name}: it waits for its children, and holds its {resource} "
+        "until the actor ends",
         (paste.python(without, actor=name, resource=resource),),
         doc=f"{_CORE}scheduling/resources.html",
     )
+    many = f"{resource}s" if resource in {"CPU", "GPU"} else resource
     yield Remedy(
-        f"Or add nodes, so that the cluster has more {resource} than the waiting {name} actors hold together",
+        f"Or add nodes, so that the cluster has more {many} than the waiting {name} actors hold together",
         ("ray start --address=HEAD:6379                     # on another node",),
         doc=f"{_CORE}patterns/limit-pending-tasks.html",
     )  # fmt: skip
@@ -301,7 +310,14 @@ def _attach(group: HungGroup) -> Iterator[Remedy]:
 def _end(group: HungGroup) -> Iterator[Remedy]:
     """Cancel the culprit: its callers get an error, or its next attempt."""
     first = group.first
-    if first.work.kind == "method":
+    if first.work.kind == "method" and (held := _held_by_actor(group)):
+        # A cancelled method frees nothing: the resource is the actor's.
+        yield Remedy(
+            f"Or end one {held[0]} actor: this frees its {held[1]}, and loses its state",
+            ("ray.kill(ACTOR)   # in a program that holds its handle. Or stop the job",),
+            "destructive",
+        )
+    elif first.work.kind == "method":
         steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
         yield Remedy(f"Cancel {first.work.called}; its actor keeps its state", steps, "disruptive")
     elif first.work.kind == "task":

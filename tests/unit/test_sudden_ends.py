@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raydoctor.case.rule import Example
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model.values import Report
-from raydoctor.rules import driver_vanished, worker_vanished
+from raydoctor.rules import driver_vanished, raylet_died, worker_vanished
 from tests.helpers.examples import run_of
 
 
@@ -47,3 +49,20 @@ def test_a_driver_that_did_not_disconnect_is_no_all_clear(
     report = _report(driver_vanished.EXAMPLES, words)
     assert [each.rule for each in report.diagnoses] == ["driver-vanished"]
     assert exit_code(report, fail_on) == code
+
+
+@pytest.mark.parametrize(("nodes", "adds_one"), [(0, False), (1, True), (2, False)])
+def test_retries_help_a_cluster_of_one_node_only_with_a_second_one(
+    nodes: int, adds_one: bool
+) -> None:
+    """Without a record of the nodes, there may be others."""
+    example = raylet_died.EXAMPLES[0]
+    joined = "".join(
+        "[2026-11-21 07:44:02,993 I 13 13] (gcs_server) gcs_node_manager.cc:80: Registering new node. "
+        f"node_id={node * 28} node_name=10.0.0.2 node_address=10.0.0.2\n"
+        for node in ("fd", "ab")[:nodes]
+    )
+    files = {**example.files, "logs/gcs_server.out": joined}
+    (diagnosis,) = run_of(replace(example, files=files))[0].diagnoses
+    titles = [remedy.title for remedy in diagnosis.remedies]
+    assert any(title.startswith("Add a second node") for title in titles) is adds_one

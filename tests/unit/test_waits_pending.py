@@ -332,6 +332,9 @@ def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path
     (group,) = report(tmp_path, **tables).groups
     fixes = list(remedies.remedies(group))
     assert fixes[0].steps[0].startswith("Node.options(num_cpus=0).remote(...)")
+    # A cancelled method frees nothing: the CPU is the actor's.
+    assert not any("raydoctor cancel" in step for fix in fixes for step in fix.steps)
+    assert [fix.risk for fix in fixes if fix.steps[0].startswith("ray.kill(")] == ["destructive"]
     with open_capture(str(tmp_path)) as capture:
         (finding,) = nested_get_deadlock.judge(Case(live.read(capture.files, [])))
     steps = [step for fix in (*fixes, *(finding.remedies or ())) for step in fix.steps]

@@ -245,10 +245,15 @@ BESIDE_RETRIES = {
 
 
 def survive(case: Case, title: str) -> tuple[Remedy, ...]:
-    """Retries for work that a lost node takes with it, and what the objects that Ray could not recreate need besides."""
+    """Retries for work that a lost node takes with it, and what the objects that Ray could not recreate need besides.
+
+    With one node, Ray can repeat nothing anywhere.
+    """
     events = case.of("object.unreconstructable", "object.cannot_recover")
     reasons = dict.fromkeys(loss(e).reason for e in events)
     beside = dict.fromkeys(each for r in reasons for each in BESIDE_RETRIES.get(r, ()))
+    if len({e["node"] for e in case.of("node.registered")}) == 1:
+        title = "Add a second node, and set retries and restarts: work then survives the loss of a node that is not the head"
     return (*beside, Remedy(title, ended.NODE, doc=FAULT_TOLERANCE_DOC))
 
 
