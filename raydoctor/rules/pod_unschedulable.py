@@ -3,8 +3,8 @@
 ## What you see
 - `kubectl get pods` shows `Pending`. `kubectl describe pod` shows `FailedScheduling … 0/3 nodes are available: 3
   Insufficient nvidia.com/gpu`.
-- The operator's log, or an event of a Job, contains `pods "ray-head-x1" is forbidden: exceeded quota: team, requested:
-  cpu=8, used: cpu=28, limited: cpu=32`.
+- The operator's log, the status of the RayCluster, or an event of a Job contains `pods "ray-head-x1" is forbidden:
+  exceeded quota: team, requested: cpu=8, used: cpu=28, limited: cpu=32`.
 - The workload of Kueue has the condition `QuotaReserved` with the status `False`: `couldn't assign flavors to pod set
   …`, or `LocalQueue team doesn't exist`.
 - Ray waits for the node: it prints `No available node types can fulfill resource request`, and tasks, actors and
@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
@@ -143,10 +144,10 @@ _CREATED = Signal(
 )
 def pod_unschedulable(case: Case) -> Iterator[Finding]:
     """One finding per group of pods and reason."""
-    yield from _forbidden(case)
+    pods = Pods(case)
+    yield from _forbidden(case, pods)
     yield from _not_admitted(case)
     yield from _of_skypilot(case)
-    pods = Pods(case)
     listed = pods.all()
     waiting = [
         pod for pod in listed if pod["phase"] in ("Pending", "") and pod["unschedulable"] and not pod["deleted"]
@@ -170,7 +171,7 @@ def pod_unschedulable(case: Case) -> Iterator[Finding]:
         yield _finding(pods, group, last_words)
 
 
-def _forbidden(case: Case) -> Iterator[Finding]:
+def _forbidden(case: Case, pods: Pods) -> Iterator[Finding]:
     """One finding per reason for which Kubernetes refuses to create pods, unless it created one later."""
     made = case.of(_CREATED.kind)
     refused = [
@@ -178,6 +179,8 @@ def _forbidden(case: Case) -> Iterator[Finding]:
         for e in case.of(_FORBIDDEN.kind)
         if not any(m.source is e.source and m.offset > e.offset for m in made)
     ]
+    clusters = list(_refused_clusters(case, pods))
+    refused += [quoted for quoted, _ in clusters]
     for events in evidence.grouped(
         refused, lambda e: (e["quota"] or e["why"].partition(":")[0], is_head(e))
     ).values():
@@ -191,8 +194,21 @@ def _forbidden(case: Case) -> Iterator[Finding]:
             count=evidence.total(events),
             severity="critical" if is_head(last) else None,
             remedies=tuple(_refused_remedies(last)),
-            covers=tuple(events),
+            covers=(*events, *(cluster for quoted, cluster in clusters if quoted in events)),
         )
+
+
+def _refused_clusters(case: Case, pods: Pods) -> Iterator[tuple[Event, Event]]:
+    """The refusals that RayClusters quote in their status, which KubeRay clears when it creates the pods."""
+    for event in case.of("kube.cluster"):
+        is_ours = pods.is_of_ours(event["name"], event["namespace"]) and pods.in_time(event)
+        has_failed = event["condition"] in _FAILED or event["state"] == "failed"
+        found = re.search(_FORBIDDEN.pattern, f"{event['message']}\n{event['reason']}")
+        if found and has_failed and is_ours:
+            yield replace(event, fields={**event.fields, **found.groupdict("")}), event
+
+
+_FAILED = ("ReplicaFailure", "RayClusterReplicaFailure")
 
 
 def _not_admitted(case: Case) -> Iterator[Finding]:
