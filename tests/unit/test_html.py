@@ -663,6 +663,15 @@ def test_words_of_a_failure_never_end_at_a_colon_behind_which_its_cause_is() -> 
     assert words_of(replace(mark, kind="sign", short=""), 200) == ""
 
 
+def test_a_long_statement_before_a_colon_says_more_than_the_name_of_a_rule() -> None:
+    text = "The raylet of node 10.0.0.2 (pid 97) has been stopped by a signal (SIGSTOP): no task starts"
+    mark = TimelineMark(
+        "n", "failure", f"{text} there until it runs again" * 2, AT, short="clock-skew"
+    )
+    assert words_of(mark, 320).replace("|", " ") == f"{text.partition(':')[0]}\u00a0…"
+    assert words_of(mark, 120) == "clock-skew"
+
+
 def test_words_beside_a_mark_have_no_addition_behind_a_semicolon() -> None:
     text = (
         "The worker of f() (pid 3) ended suddenly, and no log shows why; Ray recorded SYSTEM_ERROR"
@@ -671,6 +680,14 @@ def test_words_beside_a_mark_have_no_addition_behind_a_semicolon() -> None:
     assert words_of(mark, 1000) == text.partition(";")[0]
     other = "2 processes (python -c import time; cache = 1) outlived their raylet"
     assert words_of(replace(mark, text=other), 1000) == other
+
+
+def test_a_mark_of_several_texts_shows_one_that_fits() -> None:
+    long = "files that are neither logs nor spilled objects in /tmp/ray/" + "x" * 60
+    marks = tuple(TimelineMark("n", "sign", text, AT) for text in (long, "the disk is full"))
+    spot = timeline._Spot(0.0, "sign", marks)
+    assert timeline._words(spot, 400) == ["the disk is full (and 1 more)"]
+    assert timeline._words(spot, 80) == ["2 events"]
 
 
 def test_words_beside_a_mark_are_never_a_stump() -> None:

@@ -58,11 +58,15 @@ _LETTER, _CAPITAL, _DOTS = 6.1, 2.4, 5.0
 _CLAUSE = pattern(r"(?=[,:] )|(?<=\w\.)(?= [A-Z])")
 """Where a text may be cut: never within a word or a number."""
 _ADDITION = pattern(r"(?=, )|(?<=\w\.)(?= [A-Z])")
-"""Where one may be cut that has a shorter form: what follows a colon is what matters."""
+"""Where one may be cut that has a shorter form: what follows a colon is often what matters."""
 _SUBORDINATE = pattern(r" because | while | so that ")
 """What follows is shown as a whole or not at all."""
 _LEAST_LETTERS, _MOST_LETTERS = 20, 90
 """Letters in a line above a mark: longer texts are cut after a clause that is not too short."""
+_EDGE = 6.0
+"""Room that words leave at the right edge of the chart."""
+_CLEAR = 50
+"""Letters from which a text may be cut at a colon although it has a shorter form."""
 _LINES, _LEAST_ROOM = 2, 150.0
 """Lines of words above a failure, and the room from which there is more than one."""
 _KINDS: Mapping[MarkKind, str] = {k: WORDS[k] for k in ("kill", "death", "silent", "spill")}
@@ -359,7 +363,7 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
     worded: dict[int, _Words] = {}
     for is_failure in (True, False):
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
-        ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width]
+        ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width - _EDGE]
         for n, end in zip(own, ends, strict=False):
             others = [w for w in worded.values() if w.lines]
             before = max(
@@ -427,7 +431,10 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
     if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
         return ()
     short = spot.marks[0].short
-    whole, *parts = _clauses(said[0], _ADDITION if short else _CLAUSE)
+    whole, *parts = _clauses(said[0])
+    if short:
+        added = set(_clauses(said[0], _ADDITION))
+        parts = [each for each in parts if each in added or len(each) >= _CLEAR]
     lines = _LINES if spot.kind in _FAILURES and room >= _LEAST_ROOM else 1
     most = lines * _MOST_LETTERS
     parts = [each for each in parts if _LEAST_LETTERS <= len(each) <= most]
@@ -436,7 +443,8 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
         more = f" (and {len(said) - 1:,} more)"
         together = "; ".join(said)
         every = [together] if len(together) <= most else []
-        choices = [*every, *(words + more for words in few), f"{spot.total:,} events"]
+        others = [each for each in said[1:_NAMED] if len(each) <= most]
+        choices = [*every, *(words + more for words in (*few, *others)), f"{spot.total:,} events"]
     else:
         few.append(_KINDS.get(spot.kind, ""))
         choices = [f"{words} ({count})" if count and words else words or count for words in few]
