@@ -687,7 +687,11 @@ def test_a_mark_of_several_texts_shows_one_that_fits() -> None:
     marks = tuple(TimelineMark("n", "sign", text, AT) for text in (long, "the disk is full"))
     spot = timeline._Spot(0.0, "sign", marks)
     assert timeline._words(spot, 400) == ["the disk is full (and 1 more)"]
-    assert timeline._words(spot, 80) == ["2 events"]
+    assert timeline._words(spot, 80) == ()
+    spills = tuple(replace(mark, kind="spill") for mark in marks)
+    assert timeline._words(timeline._Spot(0.0, "spill", spills), 170) == [
+        "write to or read from disk"
+    ]
 
 
 def test_words_beside_a_mark_are_never_a_stump() -> None:

@@ -425,8 +425,7 @@ def _words_above(lines: Sequence[str], x: float, y: float, style: str) -> Iterat
 
 
 def _words(spot: _Spot, room: float) -> Sequence[str]:
-    """The whole text, its first clauses, its short form, or its kind: whatever fits, with the count."""
-    count = f"{spot.total:,} times" if spot.total > 1 else ""
+    """The whole text, its first clauses, its short form, or its kind, with the count: whatever fits."""
     said = list(dict.fromkeys(_statement(mark.text) for mark in spot.marks))
     if spot.kind not in _GRAVE or all(mark.is_repeat for mark in spot.marks):
         return ()
@@ -439,15 +438,17 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
     most = lines * _MOST_LETTERS
     parts = [each for each in parts if _LEAST_LETTERS <= len(each) <= most]
     few = [*([whole] if len(whole) <= most else []), *parts, *([short] if short else [])]
+    counted = f" ({spot.total:,} times)" if spot.total > 1 else ""
     if len(said) > 1:  # the count is not that of the first text
         more = f" (and {len(said) - 1:,} more)"
         together = "; ".join(said)
         every = [together] if len(together) <= most else []
         others = [each for each in said[1:_NAMED] if len(each) <= most]
-        choices = [*every, *(words + more for words in (*few, *others)), f"{spot.total:,} events"]
+        choices = [*every, *(words + more for words in (*few, *others))]
     else:
-        few.append(_KINDS.get(spot.kind, ""))
-        choices = [f"{words} ({count})" if count and words else words or count for words in few]
+        choices = [words + counted for words in few]
+    if spot.kind in _KINDS:
+        choices += (_KINDS[spot.kind] + counted, _KINDS[spot.kind])
     wide = min(room, _MOST_LETTERS * _LETTER)
     broken = (_broken(each, wide) for each in choices)
     return next((each for each in broken if 0 < len(each) <= lines), ())
