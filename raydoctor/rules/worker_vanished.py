@@ -433,7 +433,7 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "an engine logs the end of its actor",
         f"ERROR 11-21 13:21:18 [core.py:396] {_DEATH_TEXT[1].sample}\nProcess EngineCore_0:\n",
-        severity="warning",
+        roots=("worker-vanished",),
     ),
     console(
         "a task and a note quote the texts, and an actor left on purpose",
