@@ -1485,4 +1485,12 @@ EXAMPLES: tuple[Example, ...] = (
         f"{_KEY_ERROR}\nDuring handling of the above exception, another exception occurred:\n\n{BEGIN}\n{_OF_WAIT}",
         says=("cut off, in wait() (train.py:14), after KeyError: 'accuracy'",),
     ),
+    console(
+        "a program on Windows",
+        f'{BEGIN}\n  File "C:\\app\\train.py", line 3, in load\n    tables.read(path)\n'
+        '  File "C:\\Users\\me\\Python311\\Lib\\pathlib.py", line 9, in read\n    open(self)\n'
+        '  File "C:\\Users\\me\\venv\\Lib\\site-packages\\tables\\io.py", line 9, in read\n    f(x)\nKeyError: 1\n',
+        says=("KeyError: 1, in load() (train.py:3)", "Fix load() (train.py:3)"),
+        severity="warning",
+    ),
 )

@@ -21,6 +21,8 @@ FIND_TRACEBACKS = (
 _FRAME = pattern(
     r' {1,2}File "(?P<file>[^"]+)", line (?P<line>\d{1,20})(?:, in (?P<function>\S+))?'
 )
+_DRIVE = pattern(r"[A-Za-z]:\\")
+_LIBRARY_OF_WINDOWS = pattern(r"(?i)[a-z]:/(?:.{0,300}/)?[^/]*(?:python|conda)[^/]*/lib/")
 _CODE = pattern(r"(?P<indent> {4})(?P<code>\S.{0,300})")
 _MARKS = pattern(r"[ ~^]{5,400}")
 """Since Python 3.11, unless the whole line failed."""
@@ -77,7 +79,8 @@ class TracebackFrame(NamedTuple):
         """
         if self.file == _STRING:
             return not self.function.startswith("__")
-        return not any(part in self.file for part in _LIBRARIES)
+        is_library = any(part in self.file for part in _LIBRARIES)
+        return not (is_library or _LIBRARY_OF_WINDOWS.match(self.file))
 
     @property
     def is_rays(self) -> bool:
@@ -190,9 +193,8 @@ def parse(text: str) -> Raised | None:
     for number, line in enumerate(lines, 1):
         if match := _FRAME.match(line):
             code = _code(lines[number : number + 2])
-            frames.append(
-                TracebackFrame(match["file"], int(match["line"]), match["function"] or "", code)
-            )
+            file = _of_windows(match["file"])
+            frames.append(TracebackFrame(file, int(match["line"]), match["function"] or "", code))
             begun = True
         elif _HEADER.match(line) and not line.startswith(_RAYS_OWN):
             begun = True
@@ -207,6 +209,11 @@ def parse(text: str) -> Raised | None:
         elif raised and not begun and line.strip() and not line.startswith(CHAINED):
             break
     return raised
+
+
+def _of_windows(file: str) -> str:
+    """A path with slashes, so that its parts are found; another system's may contain backslashes."""
+    return file.replace("\\", "/") if _DRIVE.match(file) else file
 
 
 def _is_chained(below: list[str]) -> bool:
