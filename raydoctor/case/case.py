@@ -39,6 +39,8 @@ class Case:
         self.names = names or {}
         self.has_zone = has_zone
         """Whether a record shows the zone of the logs' local times."""
+        self.is_packed = False
+        """Whether the capture is an archive: no file can be put beside its logs before it is unpacked."""
         last = list(endings)
         self.endings = {e.source: e for e in last if e.kind not in (OUTPUT, LAST_LINE)}
         """The last output of each driver (`read/ending.py`)."""

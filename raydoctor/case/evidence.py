@@ -24,11 +24,13 @@ GB = 1024**3
 def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
     """The best records of a worker's exit as links, one per kind of file."""
     links = []
+    # A function does not exit: its worker does.
+    process = f"the worker of {exit_.noun}" if exit_.names and not exit_.actor else exit_.noun
     for event in sightings(exit_):
         shows = {
-            "worker.exit": f"the GCS records the exit of {exit_.noun}: {exit_.exit_type}",
-            "worker.died": f"the raylet reports that {exit_.noun} died: {exit_.exit_type}",
-            "worker.disconnected": f"{exit_.noun} disconnected from its raylet ({exit_.exit_type})",
+            "worker.exit": f"the GCS records that {process} exited with {exit_.exit_type}",
+            "worker.died": f"the raylet reports that {process} died with {exit_.exit_type}",
+            "worker.disconnected": f"{process} disconnected from its raylet ({exit_.exit_type})",
             "driver.exception": f"the driver got {event['type']}",
         }[event.kind]
         links.append(Link(event, shows))

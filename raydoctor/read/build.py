@@ -122,6 +122,7 @@ def read(capture: Capture, signals: Iterable[Signal], with_usage: bool = False) 
     is_known = own.clock.offset("") is not None or any(other.has_zone for other in others)
     has_zone = is_known or _are_utc(events) or capture.kind == "live"
     case = Case(events, sources, names, endings, has_zone)
+    case.is_packed = capture.kind == "archive"
     return Reading(case, tuple(gaps), hits, is_complete, own_records)
 
 

@@ -17,7 +17,7 @@ from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexpla
 from raydoctor.model.version import __version__
 from raydoctor.render import status
 from raydoctor.render.page import MAX_WIDTH, RISKS, plain
-from raydoctor.render.report import gaps_title, unlisted_gaps, zone_of
+from raydoctor.render.report import gap_sections, unlisted_gaps, zone_of
 
 _RECORD_LINES = 15
 _RECORD_WIDTH = 400
@@ -43,8 +43,8 @@ def render(report: Report) -> str:
         parts += remedies(root.remedies)
         parts += _gaps("Missing evidence", root.gaps)
     parts += _symptoms(report.unexplained)
-    unlisted = unlisted_gaps(report)
-    parts += _gaps(gaps_title(unlisted), unlisted)
+    for title, gaps in gap_sections(unlisted_gaps(report)):
+        parts += _gaps(title, gaps)
     if report.status is not None:
         parts.append(fence(plain(status.section(report.status, MAX_WIDTH)).rstrip()))
     return "\n\n".join([*parts, _read(report)]) + "\n"

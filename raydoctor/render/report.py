@@ -172,11 +172,13 @@ def _link(view: _View, link: Link, quoted: int = 1) -> Page:
         line((_text.cut(_text.printable(row), view.width - 6), "code"), indent=6)
         for row in link.code.splitlines()
     ]
-    return [*page, *code, *_quote(event, view.width, 1 if code else quoted)]
+    # A stack's first line names only the process: the frame is further down.
+    said = telling(event, link.shows) if event.kind == "stack.dump" else gist(event)
+    return [*page, *code, *_quote(said.strip(), view.width, 1 if code else quoted)]
 
 
-def _quote(event: Event, width: int, quoted: int) -> Page:
-    text = paragraph(_text.short_ids(gist(event)), width, indent=6, style="dim")
+def _quote(said: str, width: int, quoted: int) -> Page:
+    text = paragraph(_text.short_ids(said), width, indent=6, style="dim")
     return [_cut_line(part, width) for part in shortened(text, quoted, width)]
 
 
@@ -423,8 +425,15 @@ def _symptom(view: _View, symptom: Unexplained) -> list[tuple[str, str]]:
     return [(where, "path"), (_text.cut(text, max(view.width - _text.cells(where) - 4, 20)), "")]
 
 
+def is_inconclusive(report: Report) -> bool:
+    """Whether there may be an error that the report does not show: its warnings are no all-clear."""
+    return not report.complete and not any(
+        d.severity in ("critical", "error") for d in report.diagnoses
+    )
+
+
 def _verdict(view: _View) -> Page:
-    if view.report.diagnoses:
+    if view.report.diagnoses and not is_inconclusive(view.report):
         return []
     state, style, sentence = verdict(view.report)
     head, *rest = paragraph(f"{state}  {sentence}", view.width, hang=2)
@@ -432,7 +441,9 @@ def _verdict(view: _View) -> Page:
 
 
 def verdict(report: Report) -> tuple[str, str, str]:
-    """The conclusion if there is no diagnosis: a few words, their style, and a sentence."""
+    """The conclusion if there is no error: a few words, their style, and a sentence."""
+    if report.diagnoses:
+        return "INCONCLUSIVE", "warning", f"There may also be an error: {_first_gap(report)}"
     if report.unexplained:
         sentence = "No rule matches the errors above."
         if not any(each.kind.startswith(("kube.", "slurm.")) for each in report.unexplained):
@@ -491,12 +502,22 @@ def _not_seen(view: _View) -> Page:
     gaps = listed_gaps(view.report)
     if not gaps:
         return []
-    hints = view.verbose or not view.report.diagnoses
-    shown = gaps if view.verbose else gaps[:_GAPS]
-    page = [line((gaps_title(gaps), "strong")), *_gaps(shown, view.width, 2, hints)]
-    if len(gaps) > len(shown):
-        page.append(line((f"… and {len(gaps) - len(shown)} more with -v", "dim"), indent=2))
-    return [*page, ()]
+    hints = view.verbose or not view.report.diagnoses or is_inconclusive(view.report)
+    page: Page = []
+    for title, group in gap_sections(gaps):
+        shown = group if view.verbose else group[:_GAPS]
+        page += [line((title, "strong")), *_gaps(shown, view.width, 2, hints)]
+        if len(group) > len(shown):
+            page.append(line((f"… and {len(group) - len(shown)} more with -v", "dim"), indent=2))
+        page.append(())
+    return page
+
+
+def gap_sections(gaps: Iterable[Gap]) -> list[tuple[str, list[Gap]]]:
+    """What the result needs, and apart from it what is optional, each with its heading."""
+    listed = list(gaps)
+    groups = ([g for g in listed if not g.optional], [g for g in listed if g.optional])
+    return [(gaps_title(group), group) for group in groups if group]
 
 
 def gaps_title(gaps: Iterable[Gap]) -> str:
@@ -508,7 +529,7 @@ def gaps_title(gaps: Iterable[Gap]) -> str:
     if not needed:
         return "Not collected (optional)"
     is_open = all(gap.is_observation for gap in needed)
-    return "What the logs leave open" if is_open else "Missing evidence"
+    return "Could not be determined" if is_open else "Missing evidence"
 
 
 def unlisted_gaps(report: Report) -> list[Gap]:

@@ -319,14 +319,14 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     kernel_log = kernel.gaps(
         case,
         f"node {ip}" if ip else "the agent's node",
-        f"missing from the capture: it shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
+        f"only this log shows whether the kernel killed the {agent.name} (out of memory, segmentation fault)",
         kernel.raylet_logs(case, [node] if node else []),
     )
     if not kernel_log:
         return ()
     its_log = (
         f"{agent.name}.log{on_node}",
-        f"missing from the capture: it usually shows why the {agent.name} exited",
+        f"this log usually shows why the {agent.name} exited",
         f"Copy /tmp/ray/session_latest/logs/{agent.name}.log from that machine into the folder with the logs, and diagnose that folder.",
     )
     return (

@@ -31,6 +31,7 @@ calls ran at the same time, let fewer run (`memory=`, `num_cpus=`). Let Ray's me
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from raydoctor.case import Case, evidence
@@ -47,8 +48,7 @@ from raydoctor.rules.shared.oom.remedies import DOC, MONITOR_FIRST
 
 _LOG = Gap(
     "kernel log",
-    "missing from the capture (not readable in the container, or for this user): only this log records which process was killed, and when",
-    kernel.SAVE_LOG,
+    "only this log records which process was killed, and when. A container, or a user other than root, may not be able to read it",
     optional=True,
     about="kernel",
 )
@@ -112,7 +112,7 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
         severity=evidence.severity(case, exits),
         remedies=tuple(_remedies(case, exits, row, limit)),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
-        gaps=(_LOG,),
+        gaps=(replace(_LOG, hint=kernel.how_to_save(case, "the worker's node")),),
     )
 
 

@@ -363,7 +363,7 @@ def _same_failure(case: Case) -> Iterator[Event]:
                 yield other
 
 
-_ONLY_KERNEL_LOG = "missing from the capture; only this log shows whether the kernel's OOM killer ended the dashboard"
+_ONLY_KERNEL_LOG = "only this log shows whether the kernel's OOM killer ended the dashboard"
 
 
 def _resume(pid: int | None) -> Remedy:

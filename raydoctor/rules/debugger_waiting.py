@@ -95,7 +95,7 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     where = f" on {first.address}" if first.address else ""
     over = _is_over(case)
     yield Finding(
-        f"A breakpoint stopped {first.label}{more}, which waits for a debugger{where}: no connection is recorded",
+        f"A breakpoint stopped {first.label}{more}, which waits for a debugger{where}, and no log records a connection",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),
@@ -198,7 +198,9 @@ def _name(case: Case, event: Event) -> str:
 _FIND = "grep -rn 'breakpoint()\\|set_trace()' ."
 _LEGACY = Remedy(
     "Attach a debugger and continue",
-    ("ray debug                          # on the head. Choose the session, then: c",),
+    (
+        "ray debug                          # on the head. Choose the session, then enter c to continue",
+    ),
     doc=_LEGACY_DOC,
 )
 

@@ -310,7 +310,7 @@ def _reason(event: Event) -> str:
 
 _GAP = Gap(
     "raylet.out, raylet.err, dashboard_agent.log",
-    "missing from the capture; only these logs show why the raylet ended",
+    "only these logs show why the raylet ended",
     "Copy /tmp/ray/session_latest/logs from the driver's machine, and diagnose that folder.",
     about="raylet-out",
 )

@@ -290,7 +290,7 @@ def _kernel_gaps(case: Case, pid: int | None) -> tuple[Gap, ...]:
     return kernel.gaps(
         case,
         "the driver's machine",
-        f"missing from the capture; only this log shows whether the kernel's OOM killer ended {driver}",
+        f"only this log shows whether the kernel's OOM killer ended {driver}",
         kernel.driver_logs(case, pid),
     )
 

@@ -299,7 +299,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
         gaps.append(
             Gap(
                 "gcs_server.out",
-                "missing from the capture; only the GCS log on the head shows whether and why the GCS ended",
+                "only the GCS log on the head shows whether and why the GCS ended",
                 "Copy /tmp/ray/session_latest/logs/gcs_server.out from the head into the folder with the logs, and diagnose that folder.",
                 about="gcs-out",
             )
@@ -308,7 +308,7 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
         gaps += kernel.gaps(
             case,
             "the head",
-            "missing from the capture; only this log shows whether the kernel's OOM killer ended gcs_server",
+            "only this log shows whether the kernel's OOM killer ended gcs_server",
             kernel.gcs_logs(case),
         )
     return tuple(gaps)

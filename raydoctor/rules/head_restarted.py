@@ -39,7 +39,7 @@ from raydoctor.rules.shared.hosts import kubernetes
 _UNHEALTHY = ("Unhealthy", "ProbeError")
 _GAP = Gap(
     "the previous output of the head's container",
-    "missing from the capture; only this output shows why the container ended",
+    "only this output shows why the container ended",
     "kubectl logs POD -c ray-head --previous > previous.log. Put the file into the folder with the logs, and diagnose that folder.",
     optional=True,
 )

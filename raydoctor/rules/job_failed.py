@@ -84,9 +84,7 @@ _OF_WORKERS = Remedy(
         "grep -n -e 'failed to start' -e 'Error: ' /tmp/ray/session_latest/logs/worker-*.err   # on each node",
     ),
 )
-_ONLY_KERNEL_LOG = (
-    "missing from the capture; only this log shows whether the kernel's OOM killer sent the SIGKILL"
-)
+_ONLY_KERNEL_LOG = "only this log shows whether the kernel's OOM killer sent the SIGKILL"
 
 
 _ERRORED = (

@@ -244,8 +244,8 @@ def _held(held: Held) -> Finding:
     at = f" at {held.line}" if held.line else ""
     gap = Gap(
         "whether these arguments are one value",
-        "the object table lists their sizes only; Ray records where an object was created only on request",
-        "Run RAY_record_ref_creation_sites=1 python your_script.py, and diagnose again while it runs: Ray then lists arguments passed by value as (task call).",
+        "the object table lists only their sizes; by default, Ray does not record where an object was created",
+        "Run `RAY_record_ref_creation_sites=1 python your_script.py`, and diagnose again while it runs. Ray then lists arguments passed by value as (task call).",
         optional=True,
     )
     return Finding(

@@ -127,7 +127,7 @@ def _finding(
         "retries are unlimited" if infinite else f"{attempts[-1]['oom_left']} retries were left"
     )
     return Finding(
-        f"Ray's memory monitor killed {label} {kills} times, and it never finished: {retries}{_held(mine)}",
+        f"Ray's memory monitor killed {label} {kills} times, so {called(name) or 'the task'} never finished ({retries}){_held(mine)}",
         tuple(chain),
         explains=(Entity("oom-loop", name.partition(".")[0]), Entity("waiting", "cluster")),
         subjects=(Subject("task", attempts[0]["task"] or None, name or None),),
@@ -158,7 +158,7 @@ def _held(mine: list[OomReport]) -> str:
     label = holders[0].label if holders[0].is_worker else top
     each = f"{len(holders)} × {label} held up to" if len(holders) > 1 else f"{label} held"
     total = f"{gib(worst.used_gb)} of memory (threshold {gib(worst.threshold_gb)})"
-    return f", and the node used {total}, of which {each} {gib(largest(mine, top))}"
+    return f"; the node used {total}, of which {each} {gib(largest(mine, top))}"
 
 
 # ------------------------------------------------------------------ examples

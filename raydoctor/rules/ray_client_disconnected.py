@@ -435,7 +435,7 @@ def _tracebacks(case: Case, source: Source) -> tuple[Event, ...]:
 
 _GAP = Gap(
     "ray_client_server*.err",
-    "missing from the capture; only this log shows whether the server process ended or the connection was lost",
+    "only this log shows whether the server process ended or the connection was lost",
     "Copy /tmp/ray/session_latest/logs/ray_client_server* from the head into the folder with the logs, and diagnose that folder.",
 )
 

@@ -98,6 +98,7 @@ from raydoctor.rules.shared.crash import (
 from raydoctor.rules.shared.kernel import journal_span
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live import processes
 
 _ASKED_TO_STOP = pattern(r"received SIGTERM|graceful(?:ly)? shutdown|Stats module has shutdown")
 """What a raylet logs when it was asked to stop."""
@@ -412,7 +413,7 @@ def _kernel(case: Case, raylet: DeadRaylet) -> tuple[Gap, ...]:
     return kernel.gaps(
         case,
         f"node {raylet.ip}",
-        f"missing from the capture; only this log shows whether the kernel's OOM killer ended pid {raylet.pid}",
+        f"only this log shows whether the kernel's OOM killer ended pid {raylet.pid}",
         kernel.raylet_logs(case, [raylet.node]),
     )
 
@@ -437,8 +438,18 @@ def _remedies(case: Case, raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             doc=FAULT_TOLERANCE_DOC,
             finds_cause=True,
         ),
+        *(_survivors(case, raylet) if raylet else ()),
         *_retries(case),
     )
+
+
+def _survivors(case: Case, raylet: DeadRaylet) -> Iterator[Remedy]:
+    """Its workers that keep running because its parent does not reap it (`raylet-defunct`)."""
+    for defunct in processes.defunct_raylets(case):
+        if defunct.pid == raylet.pid and defunct.event["node_id"] in ("", raylet.node):
+            left = (*defunct.workers, *defunct.others)
+            title = "End the workers of the dead raylet that keep running"
+            yield processes.end(title, [p.pid for p in left], processes.place(case, left))
 
 
 def _retries(case: Case) -> tuple[Remedy, ...]:

@@ -307,7 +307,7 @@ def _what(hung: _Hung) -> str:
 def _gap(hung: _Hung) -> Gap:
     return Gap(
         f"stack of pid {hung.pid}",
-        "missing from the capture; only a stack distinguishes a loop from a lock, a socket or a subprocess",
+        "only a stack distinguishes a loop from a lock, a socket or a subprocess",
         paste.shell(
             "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt. Put the file into the folder with the logs, and diagnose that folder again.",
             pid=hung.pid,

@@ -188,7 +188,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
 
 _RAYLET = Gap(
     "raylet.out",
-    "missing from the capture; only this log shows whether Ray itself sent the SIGTERM",
+    "only this log shows whether Ray itself sent the SIGTERM",
     "Copy /tmp/ray/session_latest/logs/raylet.out from the worker's node into the folder with the logs, and diagnose that folder.",
     about="raylet-out",
 )

@@ -37,7 +37,7 @@ Until the cause is known, let Ray retry work that may run twice (a retry repeats
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
@@ -88,12 +88,17 @@ _REASONS = ("The actor is dead because", "The actor died because", "never ran")
 """In the lines of the exception that a console may cut off."""
 
 
-def _kernel_gaps(case: Case, nodes: Iterable[str] = ()) -> tuple[Gap, ...]:
+def _kernel_gaps(case: Case, exits: Sequence[WorkerExit] = ()) -> tuple[Gap, ...]:
+    nodes = dict.fromkeys(e.node for e in exits)
+    one = next(iter(nodes)) if len(nodes) == 1 else ""
+    ip = case.address_of(one, exits[0].ip) if one else ""
+    several = "the workers' nodes" if len(nodes) > 1 else "the worker's node"
+    ended_by = " or ".join(f"pid {e.pid}" for e in exits if e.pid) if len(exits) <= 2 else ""
     return kernel.gaps(
         case,
-        "the worker's node",
-        "missing from the capture; only this log shows whether the kernel's OOM killer ended the worker",
-        kernel.raylet_logs(case, nodes),
+        f"node {ip}" if ip else several,
+        f"only this log shows whether the kernel's OOM killer ended {ended_by or 'the worker'}",
+        kernel.raylet_logs(case, filter(None, nodes)),
     )
 
 
@@ -121,8 +126,8 @@ def _find(exits: Sequence[WorkerExit] = ()) -> Remedy:
 
 
 _UNTIL_THEN = (
-    "Until you know the cause, let Ray retry work that may run twice: a retry repeats its side effects, and does not help if "
-    "the work itself kills its worker each time"
+    "Until you know the cause, let Ray retry work that is safe to run twice. This does not help if the work itself kills its "
+    "worker each time"
 )
 
 
@@ -225,10 +230,10 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
     ]
     if ruled_out := _ruled_out(case, exits):
-        shows = f"{links[0].shows}; no log shows {joined(ruled_out, 'or')}"
+        shows = f"{links[0].shows}. No log shows {joined(ruled_out, 'or')}"
         links[0] = Link(links[0].event, shows)
     for log in _silent_kernel_logs(case, exits):
-        shows = f"{links[0].shows}; the kernel log of its node, {log}, records no kill"
+        shows = f"{links[0].shows}. The kernel log of its node, {log}, records no kill"
         links[0] = Link(links[0].event, shows)
     final = _final_failure(case, exits)
     links += [Link(*final)] if final else []
@@ -249,7 +254,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         severity="info" if _is_of_end(case, exits) else evidence.severity(case, exits),
         remedies=(_find(exits), *ended.retries(case, exits, _retry_title(case, exits))),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
-        gaps=_kernel_gaps(case, (e.node for e in exits if e.node)),
+        gaps=_kernel_gaps(case, exits),
     )
 
 
@@ -303,12 +308,12 @@ def _ruled_out(case: Case, exits: list[WorkerExit]) -> list[str]:
     own = {
         e.value for s in case.sources if s.role in _OWN for e in s.entities if e.kind == "worker"
     }
-    crash = ["that it crashed"] if all(e.worker in own for e in exits) else []
+    crash = ["a crash"] if all(e.worker in own for e in exits) else []
     return [
-        "that Ray's memory monitor killed it",
+        "an OOM kill by Ray",
         *crash,
-        "that it called sys.exit",
-        "that its node or owner ended first",
+        "a call of sys.exit",
+        "an earlier end of its node or owner",
     ]
 
 
@@ -400,13 +405,13 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "the log of the caller, whose program forbids a second run of the task",
+        "the log of the caller, whose program disables retries of the task",
         {
             **_ended_after(40, is_reported=True),
             f"logs/worker-{_W}-ffffffff-379.out": f":task_name:{_ONCE[0]}\n",
             f"logs/python-core-driver-01000000{'f' * 48}_7.log": _ONCE[1],
         },
-        says=("only if it may run twice: the program set max_retries=0",),
+        says=("only if it is safe to run twice. The program set max_retries=0",),
     ),
     Example(
         "the kernel log beside the raylet's log names no kill",

@@ -73,3 +73,24 @@ def test_sizes_in_a_report_are_binary(golden: Path) -> None:
         chain = [link.partition(_PROGRAM)[0] for link in found["chain"]]
         remedies = [line for remedy in found["remedies"] for line in remedy]
         assert [s for s in (found["headline"], *chain, *remedies) if _DECIMAL.search(s)] == []
+
+
+_SHARES = re.compile(
+    r"to clearly less than ([\d.]+) GiB \(it held [\d.]+ GiB\)\. Ray allows ([\d.]+) GiB, and (.+) use the rest"
+)
+
+
+def test_printed_shares_of_the_memory_add_up() -> None:
+    """A reader adds the printed numbers, which are rounded: the sum must be what Ray allows."""
+    reports = (json.loads(golden.read_text()) for golden in FIXTURES.glob("*/report.json"))
+    titles = (
+        remedy[0]
+        for report in reports
+        for found in report["diagnoses"]
+        for remedy in found["remedies"]
+    )
+    shares = [match for title in titles if (match := _SHARES.search(title))]
+    assert len(shares) >= 3
+    for room, allowed, others in (match.groups() for match in shares):
+        parts = [float(room), *map(float, re.findall(r"\(([\d.]+) GiB\)", others))]
+        assert round(sum(parts), 2) == float(allowed)

@@ -61,14 +61,14 @@ def test_survivors_of_a_kill_show_how_large_a_task_grows() -> None:
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
     title = remedies([_report([1.77], 0.64, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Reduce the memory of actor Cache: it held 1.77 GiB and must stay clearly below the 1.76 GiB that other processes (0.64 GiB) leave of the 2.40 GiB that Ray allows"
+        "Reduce the memory of actor Cache to clearly less than 1.76 GiB (it held 1.77 GiB). Ray allows 2.40 GiB, and other processes (0.64 GiB) use the rest"
     )
 
 
 def test_an_actor_at_the_limit_has_grown_beyond_it() -> None:
     title = remedies([_report([1.47], 0.93, 2.4, actor=True)], _NODE)[0].title
     assert title == (
-        "Reduce the memory of actor Cache: it held 1.47 GiB and must stay clearly below the 1.47 GiB that other processes (0.93 GiB) leave of the 2.40 GiB that Ray allows"
+        "Reduce the memory of actor Cache to clearly less than 1.47 GiB (it held 1.47 GiB). Ray allows 2.40 GiB, and other processes (0.93 GiB) use the rest"
     )
 
 

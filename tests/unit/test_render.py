@@ -332,6 +332,22 @@ def test_nothing_found_is_a_clean_bill_only_without_gaps() -> None:
     assert "Copy it from each node." in unsure
 
 
+def test_warnings_beside_open_questions_are_inconclusive_and_name_the_next_step() -> None:
+    """An error is a result, whatever else is open."""
+    asks = Gap(
+        "whether it moves", "f() has run for 6 s", "See: raydoctor hung", is_observation=True
+    )
+    kernel = Gap("kernel log", "may not be read", optional=True, about="kernel")
+    warns, fails = (diagnosis(severity=each) for each in ("warning", "error"))
+    open_ = text_of(reported(warns, gaps=(kernel, asks)))
+    assert "INCONCLUSIVE  There may also be an error: f() has run for 6 s" in open_
+    assert "See: raydoctor hung" in open_
+    # What is optional decides nothing, so it has a heading of its own.
+    assert open_.index("Could not be determined") < open_.index("Not collected (optional)")
+    assert "INCONCLUSIVE" not in text_of(reported(warns, gaps=(kernel,)))
+    assert "INCONCLUSIVE" not in text_of(reported(fails, gaps=(asks,)))
+
+
 def test_evidence_that_a_diagnosis_misses_is_listed_once() -> None:
     own = Gap("kernel log of the head", "not in the capture", about="kernel")
     shared = Gap("kernel log", "may not be read", optional=True, about="kernel")

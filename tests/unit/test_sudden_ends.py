@@ -9,7 +9,7 @@ import pytest
 from raydoctor.case.rule import Example
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model.values import Report
-from raydoctor.rules import driver_vanished, raylet_died, worker_vanished
+from raydoctor.rules import driver_vanished, raylet_defunct, raylet_died, worker_vanished
 from tests.helpers.examples import run_of
 
 
@@ -66,3 +66,16 @@ def test_retries_help_a_cluster_of_one_node_only_with_a_second_one(
     (diagnosis,) = run_of(replace(example, files=files))[0].diagnoses
     titles = [remedy.title for remedy in diagnosis.remedies]
     assert any(title.startswith("Add a second node") for title in titles) is adds_one
+
+
+def test_the_end_of_a_raylet_has_a_fix_for_its_workers_that_keep_running() -> None:
+    (root,) = _report(raylet_defunct.EXAMPLES, "PID 1 of the container is not an init").roots
+    assert root.rule == "raylet-died"
+    assert any("kill 88 89" in step for remedy in root.remedies for step in remedy.steps)
+
+
+def test_the_kernel_log_that_is_missing_has_the_node_of_the_worker() -> None:
+    """As the fix has it; of workers on several nodes, all are meant."""
+    (one,) = _report(worker_vanished.EXAMPLES, "a library prints why").diagnoses
+    assert [gap.what for gap in one.gaps] == ["kernel log of node 10.0.0.2"]
+    assert one.gaps[0].why.endswith("ended pid 379")

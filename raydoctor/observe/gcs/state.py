@@ -199,7 +199,10 @@ class _Inquiry:
                 self.found[name] = Reply(name, rows, len(rows), at=now, source="metrics")
             if silent:
                 more = " …" if len(silent) > 3 else ""
-                self.why[name] = f"no reply from the metrics port of {', '.join(silent[:3])}{more}"
+                endpoints = "endpoint" if len(silent) == 1 else "endpoints"
+                self.why[name] = (
+                    f"no reply from the metrics {endpoints} {', '.join(silent[:3])}{more}"
+                )
 
     def _second_way(self) -> None:
         """Request each missing table from the other source."""

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import joined
 from raydoctor.model.values import Gap
 from raydoctor.observe.collector import child
 from raydoctor.observe.collector.cluster import Cluster
@@ -63,9 +64,9 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
             continue
         yield text("dmesg.txt", _last(lines))
         return
-    first, reason = next(iter(refused.items()))
-    others = ", ".join(name for name in refused if name != first)
-    why = f"none of {first} ({reason}), {others} could be read"
+    (first, reason), *others = refused.items()
+    sources = joined([f"{first} ({reason})", *(name for name, _ in others)], "or")
+    why = f"could not be read from {sources}"
     yield Gap(WHAT, why, _HINT, optional=True, about="kernel")
 
 

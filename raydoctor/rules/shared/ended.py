@@ -79,7 +79,7 @@ _OF_LIBRARIES = (
 
 
 def _switched_off(case: Case) -> frozenset[str]:
-    """Functions whose caller logged that a call failed for good with max_retries=0: the program forbids a second run."""
+    """Functions whose caller logged that a call failed for good with max_retries=0: the program disables retries."""
     failed = case.ledger.tasks.values()
     return frozenset(e["name"] for e in failed if e["max_retries"] == "0")
 
@@ -109,7 +109,7 @@ def _decorator(is_actor: bool, name: str, *, is_once: bool) -> str:
         )
     if is_once:
         return paste.python(
-            "@ray.remote(max_retries=3)   # {name}, only if it may run twice: the program set max_retries=0, which forbids that",
+            "@ray.remote(max_retries=3)   # {name}, only if it is safe to run twice. The program set max_retries=0, which disables retries",
             name=name,
         )
     return paste.python(

@@ -62,10 +62,6 @@ RAY_TASK = Signal(
 OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
 
 
-SAVE_LOG = "Run `sudo dmesg -T > dmesg.txt` on that machine, put dmesg.txt into the folder with the logs (unpack them if they are an archive), and diagnose that folder."
-"""The hint of a gap whose title names the machine."""
-
-
 class Kill(NamedTuple):
     """One process that the kernel's OOM killer ended."""
 
@@ -191,17 +187,34 @@ def gaps(case: Case, machine: str, why: str, own: Iterable[Source] = ()) -> tupl
     fitting = logs & folders or logs - of_raylets if folders else logs
     if fitting:
         return ()
-    hint = SAVE_LOG
     # A log in an export of a log store, `export.json:…`, has no folder.
-    paths = [s.path for s in own if ":" not in s.path]
-    if paths and len(of_raylets) > 1:
-        beside = min(paths, key=lambda path: (path.count("/"), path))
-        hint = paste.text(
-            "Run `sudo dmesg -T > dmesg.txt` on that machine. Put dmesg.txt beside {beside} (unpack the capture if it is an "
-            "archive), and diagnose the whole capture again.",
-            beside=beside,
-        )
+    paths = [s.path for s in own if ":" not in s.path] if len(of_raylets) > 1 else []
+    folder = (
+        min(paths, key=lambda path: (path.count("/"), path)).rpartition("/")[0] if paths else ""
+    )
+    hint = how_to_save(case, machine, folder)
     return (Gap(f"kernel log of {machine}", why, hint, about="kernel"),)
+
+
+def how_to_save(case: Case, machine: str, folder: str = "") -> str:
+    """The hint of a gap: where to get the log, and where to put it; `folder`: that of the machine's logs.
+
+    The folder, not one of its files: reports show paths of files without the folders that are always there.
+    """
+    if case.is_packed and folder:
+        put = paste.text(
+            "Unpack the archive, put dmesg.txt into its folder {folder}, and diagnose the unpacked folder.",
+            folder=folder,
+        )
+    elif case.is_packed:
+        put = "Unpack the archive, put dmesg.txt into the folder with the logs, and diagnose that folder."
+    elif folder:
+        put = paste.text(
+            "Put dmesg.txt into {folder}, and diagnose the whole capture again.", folder=folder
+        )
+    else:
+        put = "Put dmesg.txt into the folder with the logs, and diagnose that folder."
+    return f"{paste.text('On {machine}, run `sudo dmesg -T > dmesg.txt`.', machine=machine)} {put}"
 
 
 def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:

@@ -271,7 +271,7 @@ def run_again(case: Case, object_: str) -> Remedy:
     return Remedy(
         f"Allow Ray to run the task that created the object again{task}",
         (
-            "@ray.remote(max_retries=10)   # only if it may run twice: the default is 3, 0 forbids retries, -1 means no limit",
+            "@ray.remote(max_retries=10)   # only if it may run twice: the default is 3, 0 disables retries, -1 means no limit",
         ),
         doc=DOC,
     )

@@ -141,7 +141,9 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "lock-or-gil": WaitType("unknown", f"waits for a lock, or for {_GIL}{{}}"),
     "select": WaitType("unknown", "sleeps, or waits for sockets (select)"),
     "read": WaitType("unknown", "reads or writes a file or a pipe"),
-    "unknown": WaitType("unknown", "waits in a call (lock, sleep, file or socket)"),
+    "unknown": WaitType(
+        "unknown", "waits in a call (perhaps a lock, sleep, file or socket)"
+    ),
     "not-inspected": WaitType("unknown", "could not be inspected"),
     "busy-without-stack": WaitType("unknown", "uses {}, and its stack could not be read"),
     "waits-without-stack": WaitType("unknown", "waits{}, and its stack could not be read"),

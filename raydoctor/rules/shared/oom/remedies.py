@@ -251,17 +251,17 @@ def also_large(worst: OomReport, name: str) -> list[MemoryUser]:
     ]
 
 
-def _left(fit: Fit, beside: list[MemoryUser]) -> str:
-    """`train (1.28 GiB) and other processes (0.92 GiB) leave of the 3.80 GiB that Ray allows`."""
+def _others(fit: Fit, beside: list[MemoryUser]) -> str:
+    """`train (1.28 GiB) and other processes (0.92 GiB)`: with the room, the printed numbers give what Ray allows."""
     named = [f"{h.label} ({gib(h.gb)})" for h in beside]
-    rest = f"other processes ({gib(max(fit.others - sum(h.gb for h in beside), 0.0))})"
-    return f"{joined([*named, rest])} leave of the {gib(fit.allowed)} that Ray allows"
+    rest = round(fit.allowed, 2) - round(fit.room, 2) - sum(round(h.gb, 2) for h in beside)
+    return joined([*named, f"other processes ({gib(max(rest, 0.0))})"])
 
 
 def _smaller(what: str, fit: Fit, beside: list[MemoryUser]) -> str:
     return (
-        f"Reduce the memory of {what}: it held {gib(fit.each)} and must stay clearly below the {gib(fit.room)} "
-        f"that {_left(fit, beside)}"
+        f"Reduce the memory of {what} to clearly less than {gib(fit.room)} (it held {gib(fit.each)}). "
+        f"Ray allows {gib(fit.allowed)}, and {_others(fit, beside)} use the rest"
     )
 
 
