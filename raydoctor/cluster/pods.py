@@ -118,9 +118,11 @@ class Pods:
                 continue
             if self.is_ours(event) and self.in_time(event):
                 at = "" if event.at is None else f"{event.at:.0f}"
-                key = (event["namespace"], event["pod"], event["container"], at)
+                key = (event["namespace"], event["pod"], at, event["container"])
                 found.setdefault(key, event)
-        return list(found.values())
+        # KubeRay's event about an end does not name the container.
+        named = {key[:3] for key in found if key[3]}
+        return [event for key, event in found.items() if key[3] or key[:3] not in named]
 
     def waiting(self) -> list[Event]:
         """The containers of these pods that wait to start."""

@@ -3,6 +3,8 @@
 ## What you see
 - `kubectl get pods` shows `OOMKilled` and restarts. `kubectl describe pod` shows `Last State: Terminated`, `Reason:
   OOMKilled`, `Exit Code: 137`.
+- KubeRay replaces a pod that is not restarted (`restartPolicy: Never`). Only its event `DeletedWorkerPod` then contains
+  `Reason:OOMKilled`.
 - Ray reports only the consequences: a dead node, workers and actors that are gone, `ActorDiedError`, lost objects. If
   the pod was the head, Ray prints `Failed to connect to GCS`.
 
@@ -220,6 +222,11 @@ _DIES = (
     "check failed.\n"
 )
 _GCS = "train-head/logs/gcs_server.out"
+_REPLACED = (
+    "Deleted worker Pod ml/train-gpu-x1; Pod status: Failed; Pod restart policy: Never; Ray container terminated status: "
+    "&ContainerStateTerminated{{ExitCode:137,Signal:0,Reason:{},Message:,StartedAt:2026-11-22 18:40:02 +0000 UTC,"
+    "FinishedAt:2026-11-22 18:52:10 +0000 UTC,ContainerID:containerd://3f1c,}}"
+)
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
@@ -325,5 +332,14 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a program writes about such ends",
         "reason: OOMKilled is counted\nepoch 2\n",
+    ),
+    Example(
+        "KubeRay replaced the pod, and only its event is left",
+        {"events.json": kubernetes.listed(kubernetes.event("DeletedWorkerPod", _REPLACED.format("OOMKilled"), "train", "RayCluster", type="Normal"))},
+        says=("Pod train-gpu-x1 was killed for lack of memory",),
+    ),
+    Example(
+        "KubeRay replaced a pod that was deleted: the same exit code",
+        {"events.json": kubernetes.listed(kubernetes.event("DeletedWorkerPod", _REPLACED.format("Error"), "train", "RayCluster", type="Normal"))},
     ),
 )  # fmt: skip

@@ -240,6 +240,8 @@ USED = PROGRESS.union(
     (
         *("Killing", "Preempted", "TaintManagerEviction"),
         *("CreatedHeadPod", "DeletedHeadPod", "CreatedWorkerPod", "NodeNotReady", "NodeReady"),
+        # Of KubeRay as well, the last one up to 1.1: it replaces a pod that has ended.
+        *("DeletedWorkerPod", "Deleted"),
         # Of Karpenter and the Cluster Autoscaler. The kubelet's own `Evicted` is a warning.
         *("Evicted", "ScaleDown"),
         # Of KubeRay: its request to the dashboard failed.
@@ -287,6 +289,37 @@ def _event(data: dict[str, Any]) -> Iterator[Fact]:
         "first": _text(data.get("firstTimestamp")),
     }
     yield Fact("kube.event", fields, instant(_text(last)), reason)
+    yield from _end_of_replaced(message, fields)
+
+
+_REPLACED = pattern(
+    r"Deleted (?P<node_type>head|worker) Pod (?:(?P<namespace>[\w-]{1,63})/)?(?P<pod>[\w.-]{1,253}); "
+    r".{0,300}?"
+    r"&ContainerStateTerminated\{ExitCode:(?P<exit_code>\d{1,3}),Signal:\d{1,3},Reason:(?P<reason>OOMKilled),"
+    r"(?:.{0,2000}?FinishedAt:(?P<day>\d{4}-\d\d-\d\d) (?P<time>\d\d:\d\d:\d\d) \+0000 UTC)?"
+)
+"""What KubeRay (`raycluster_controller.go`, 1.0 to 1.5) reports of a pod that it replaces."""
+
+
+def _end_of_replaced(message: str, event: dict[str, str]) -> Iterator[Fact]:
+    """How the container of a pod ended that KubeRay replaced."""
+    found = _REPLACED.search(message) if event["about"] == "RayCluster" else None
+    if found:
+        own = {name: text or "" for name, text in found.groupdict().items()}
+        at = f"{own.pop('day')}T{own.pop('time')}Z"
+        own["namespace"] = own["namespace"] or event["namespace"]
+        own |= {
+            "cluster": event["name"],
+            "state": "terminated",
+            "is_last": "false",
+            "is_of_ray": "true",
+        }
+        yield Fact(
+            "kube.container", {**dict.fromkeys(_CONTAINER, ""), **own}, instant(at), own["reason"]
+        )
+
+
+_CONTAINER = ("container", "restarts", "is_init", "began", "message")
 
 
 def _node(data: dict[str, Any]) -> Iterator[Fact]:
