@@ -3,7 +3,7 @@
 ## What you see
 - `kubectl get pods` shows `OOMKilled` and restarts. `kubectl describe pod` shows `Last State: Terminated`, `Reason:
   OOMKilled`, `Exit Code: 137`.
-- KubeRay replaces a pod that is not restarted (`restartPolicy: Never`). Only its event `DeletedWorkerPod` then contains
+- KubeRay replaces a pod whose restart policy is Never. Only its event `DeletedWorkerPod` or `DeletedHeadPod` then contains
   `Reason:OOMKilled`.
 - Ray reports only the consequences: a dead node, workers and actors that are gone, `ActorDiedError`, lost objects. If
   the pod was the head, Ray prints `Failed to connect to GCS`.
