@@ -197,7 +197,9 @@ class Pods:
         ]
 
     def _alike(self, pod: Event) -> list[RayNode]:
-        names = (pod["ip"], pod["pod"])
+        # The address of a machine is that of all pods on its network: one of them may be Ray's.
+        is_other = pod["is_on_host"] and not _is_rays(pod)
+        names = ("" if is_other else pod["ip"], pod["pod"])
         return [node for name in names if name for node in self._nodes.get(name, ())]
 
     def _precedes(self, pod: Event) -> bool:

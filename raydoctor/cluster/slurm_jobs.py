@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -17,6 +18,8 @@ _CLOCK = pattern(
 )
 _AROUND = 60.0
 """Seconds by which the clocks of a job and of its Ray may differ."""
+_ZONES = 15 * 3600.0
+"""Seconds by which they can differ if the zone of one is unknown."""
 
 
 @lru_cache(maxsize=1)  # several rules need the same ones
@@ -71,19 +74,25 @@ def _holders(
     starts = [
         e.at for e in raylets if e.at is not None and e["hostname"].partition(".")[0] == machine
     ]
-    at_the_time = {job for job in here if any(_covers(jobs[job], at) for at in starts)}
-    return at_the_time if at_the_time or named else here
+    away = {job: min((_away(jobs[job], at) for at in starts), default=math.inf) for job in here}
+    at_the_time = {job for job in here if away[job] <= _AROUND}
+    if at_the_time or named:
+        return at_the_time
+    # Logs may be in another zone than the accounts.
+    nearest = min(away.values(), default=math.inf)
+    return {job for job in here if away[job] == math.inf or away[job] == nearest <= _ZONES}
 
 
-def _covers(job: list[Event], at: float) -> bool:
-    """Whether a job ran at a time."""
+def _away(job: list[Event], at: float) -> float:
+    """Seconds from a time to the run of a job: 0 within it, infinity if it is not known when it ran."""
+    found = math.inf
     for each in job:
         text = each["elapsed"]
         # A number is of JSON: there it is seconds.
         lasted = float(text) if text.isdecimal() and len(text) < 12 else seconds(text)
-        if each.at is not None and lasted and each.at - lasted - _AROUND <= at <= each.at + _AROUND:
-            return True
-    return False
+        if each.at is not None and lasted:
+            found = min(found, max(each.at - lasted - at, at - each.at, 0.0))
+    return found
 
 
 def number(step: str) -> str:

@@ -314,6 +314,7 @@ def _pod(tree: dict[str, Any]) -> dict[str, Any]:
             "reason": _text(tree, "Reason"),
             "message": _text(tree, "Message"),
             "podIP": _text(tree, "IP").replace("<none>", ""),
+            "hostIP": _text(tree, "Node").partition("/")[2],
             "startTime": _text(tree, "Start Time"),
             "conditions": conditions,
             "containerStatuses": [_status(name, c) for name, c in named.items()],

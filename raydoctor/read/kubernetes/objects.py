@@ -150,6 +150,7 @@ def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
         "namespace": _text(metadata.get("namespace")),
         "uid": _text(metadata.get("uid")),
         "ip": _text(status.get("podIP")),
+        "is_on_host": "true" if spec.get("hostNetwork") is True or _is_on_host(status) else "",
         "host": _text(spec.get("nodeName")),
         "cluster": _text(labels.get("ray.io/cluster")),
         "node_type": _text(labels.get("ray.io/node-type")),
@@ -158,6 +159,13 @@ def _identity(data: dict[str, Any], spec: dict[str, Any], status: dict[str, Any]
         **_capacity(spec),
         "started": _text(status.get("startTime")) or _text(metadata.get("creationTimestamp")),
     }
+
+
+def _is_on_host(status: dict[str, Any]) -> bool:
+    """Whether a pod has the address of its machine, as other pods there may have."""
+    return bool(_text(status.get("podIP"))) and _text(status.get("podIP")) == _text(
+        status.get("hostIP")
+    )
 
 
 def _capacity(spec: dict[str, Any]) -> dict[str, str]:
