@@ -73,6 +73,7 @@ def render(report: Report) -> str:
     findings = [_incident(page, root, n, len(roots)) for n, root in enumerate(roots[:_FULL], 1)]
     is_one = len(roots) == 1
     unlisted = [gap for gap in listed_gaps(report) if gap.about != _OTHERS]
+    unlisted.sort(key=lambda gap: gap.optional)  # what the result needs is first
     charts = list(_charts(report))
     missing = section("gaps", gaps_title(unlisted), gaps(unlisted))
     is_verdict = not report.roots and not report.complete
@@ -358,9 +359,8 @@ def _by_rule(diagnoses: Iterable[Diagnosis]) -> Iterator[list[Diagnosis]]:
 def _charts(report: Report) -> Iterator[Markup | None]:
     if report.timeline is None or not (report.timeline.marks or report.timeline.readings):
         return
-    chart, scale = timeline.section(
-        report.timeline, _untimed(report), curves.moments(report.timeline)
-    )
+    read_at, until = curves.moments(report.timeline), report.capture.end
+    chart, scale = timeline.section(report.timeline, _untimed(report), read_at, until)
     yield section("timeline", "Timeline", chart)
     yield section("usage", "Memory and disks", curves.section(report.timeline, scale))
 

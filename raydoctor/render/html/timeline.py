@@ -117,17 +117,22 @@ def has_signs(timeline: Timeline | None) -> bool:
 
 
 def section(
-    timeline: Timeline, untimed: str = "", read_at: Iterable[float] = ()
+    timeline: Timeline,
+    untimed: str = "",
+    read_at: Iterable[float] = (),
+    until: float | None = None,
 ) -> tuple[Markup, Sequence[Axis]]:
     """The chart with its table, and its axis in each layout, which other charts share.
 
     `untimed`: a note about incidents that have no time. `read_at`: times that other charts need room for.
+    `until`: the end of the logs, to which a chart without a failure reaches.
     """
     begin = _first_shown(timeline.marks)
     shown = [mark for mark in timeline.marks if mark.at >= begin]
     times = [m.at for m in shown] + [m.until for m in shown if m.until]
     if not any(mark.kind in _GRAVE for mark in shown):
         times += [at for lane in timeline.lanes for at in (lane.begin, lane.end) if at is not None]
+        times += [until] if times and until is not None else []
     rows = list(_rows(timeline.lanes, shown))
     ends = [at for row in rows for at in (row.begin, row.end) if at is not None]
     busy = (*ends, *read_at)
