@@ -536,6 +536,15 @@ def test_a_retry_without_room_for_its_words_has_none() -> None:
     assert words == {"train is submitted again"}
 
 
+def test_equal_words_of_signs_are_beside_the_first_mark_only_and_each_failure_has_its_own() -> None:
+    lane = Lane("n", "node", "node 10.0.0.2")
+    kinds: tuple[tuple[MarkKind, int], ...] = (("restart", 1), ("death", 3))
+    for kind, times in kinds:
+        marks = tuple(TimelineMark("n", kind, "train is here again", AT + 10 * n) for n in range(3))
+        section, _ = timeline.section(Timeline((lane,), marks))
+        assert drawing(section, "broad").count(">train is here again</text>") == times
+
+
 def test_marks_that_differ_share_no_count() -> None:
     marks = [TimelineMark("n", "death", f"worker {n} exits", AT, count=3) for n in range(2)]
     end = TimelineMark("n", "end", "ends", AT + 600)

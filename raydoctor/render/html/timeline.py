@@ -366,6 +366,7 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
         else:  # a period has no shape that could hide another one
             placed.append((spot, spot.x))
     worded: dict[int, _Words] = {}
+    said: set[Sequence[str]] = set()
     for is_failure in (True, False):
         own = [n for n, (spot, _) in enumerate(placed) if (spot.kind in _FAILURES) == is_failure]
         ends = [placed[n][1] - 12 for n in own[1:]] + [layout.width - _EDGE]
@@ -375,7 +376,11 @@ def _labels(spots: Sequence[_Spot], scale: Axis) -> Iterator[_Label]:
                 (x + 8 for other, x in placed[:n] if other.kind != placed[n][0].kind),
                 default=layout.left,
             )
-            worded[n] = _placed(*placed[n], end, others, (layout.left, before))
+            words = _placed(*placed[n], end, others, (layout.left, before))
+            # Beside the first mark, words hold for the same ones that follow.
+            is_repeat = not is_failure and tuple(words.lines) in said
+            said.add(tuple(words.lines))
+            worded[n] = words._replace(lines=()) if is_repeat else words
     for n, (spot, x) in enumerate(placed):
         period = _period_end(spot, scale)
         yield _Label(spot, x, period, worded[n].lines, worded[n].at, worded[n].is_before)
