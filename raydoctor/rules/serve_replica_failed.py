@@ -18,6 +18,7 @@
   `RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD=0` (which `RAY_SERVE_THROUGHPUT_OPTIMIZED=1` sets) checks and requests
   share one loop. Ray 2.60 reports `User event loop unresponsive` if the loop of the requests has been blocked for about
   18 minutes.
+- Config: it sets options of a deployment that the application's code does not define.
 - Crash: the process ended. The report lists the cause of that as the root.
 
 ## Confirm
@@ -162,12 +163,14 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
             group = groups.setdefault((said.app, said.deployment, what, ""), _Trouble())
             group.said.append(said)
             group.raised = group.raised or _raised(said.event["what"])
-    if not groups:
+    misnamed = [] if groups else [*_of_names(case)]
+    yield from misnamed
+    if not (groups or misnamed):
         yield from _of_build(case)
     for trouble in groups.values():
         if trouble.kind != "health" or _matters(trouble):
             yield _finding(case, trouble)
-    if not groups and "serve" not in case.roles:
+    if not (groups or misnamed) and "serve" not in case.roles:
         yield from (
             [*_of_console(case)]
             or [*_of_starts(case)]
@@ -257,16 +260,48 @@ def _of_starts(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _reports(case: Case, kind: str) -> list[Event]:
+    """What the controller, or the driver itself, reports about an application that is not ready later."""
+    ready = case.of(serve.READY.kind)
+    found = [*serve.controllers(case, kind)]
+    found += [e for e in case.of(kind) if e.source.role in DRIVER and not (e.level or e["who"])]
+    return [e for e in found if not any(evidence.is_before(e, r) for r in ready)]
+
+
+def _of_names(case: Case) -> Iterator[Finding]:
+    """Configs that set options of a deployment that the application does not have."""
+    left = _reports(case, serve.NO_DEPLOYMENT.kind)
+    for name, events in evidence.grouped(left, lambda e: e["deployment"]).items():
+        last = events[-1]
+        names = [each.strip(" '\"") for each in last["available"].split(",") if each.strip()]
+        known = f"; it has {evidence.join_names(names, most=8)}" if names else ""
+        inside = [
+            e for e in case.of(*TRACEBACKS, serve.DEPLOY_FAILED.kind, "driver.exception")
+            if e.source is last.source and e.line <= last.line <= e.line + e.text.count("\n")
+        ]  # fmt: skip
+        yield Finding(
+            f"The config of Serve sets options of deployment {name!r}, which the application does not have{known}",
+            (Link(last, "Serve compares the config with the deployments that the application's code defines"),),
+            explains=(
+                Entity("serve-replicas", f"{name} name"),
+                *(program(e) for e in case.endings.values() if e.source is last.source),
+            ),
+            subjects=(Subject("deployment", None, name),),
+            count=evidence.total(events),
+            remedies=(
+                Remedy(
+                    f"Correct the name {name!r} in the config, or remove its entry",
+                    ("serve build your_module:app   # prints a config with the names of all deployments",),
+                    doc=_DOC,
+                ),
+            ),
+            covers=(*events, *inside),
+        )  # fmt: skip
+
+
 def _of_build(case: Case) -> Iterator[Finding]:
     """Applications that Serve could not import or build: no replica was started."""
-    ready = case.of(serve.READY.kind)
-    reports = [*serve.controllers(case, serve.BUILD_FAILED.kind)]
-    reports += [
-        e
-        for e in case.of(serve.BUILD_FAILED.kind)
-        if e.source.role in DRIVER and not (e.level or e["who"])
-    ]
-    left = [e for e in reports if not any(evidence.is_before(e, r) for r in ready)]
+    left = _reports(case, serve.BUILD_FAILED.kind)
     for app, events in evidence.grouped(left, lambda e: e["app"]).items():
         first = events[0]
         found = [
@@ -926,5 +961,40 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the application is ready later",
         f"(ServeController pid=51) WARNING 2026-11-21 10:43:01,589 controller 51 -- {serve.APP_FAILED[1].sample}\n{serve.READY.sample}\n",
+    ),
+    *(
+        console(
+            f"the config names a deployment that the application does not have: {where}",
+            text,
+            says=(
+                "sets options of deployment 'Tanslator'",
+                "it has Translator and Router",
+                "serve build",
+            ),
+        )
+        for where, text in (
+            (
+                "the controller's traceback, cut",
+                "(ServeController pid=812)     raise ValueError(\n"
+                f"(ServeController pid=812) {serve.NO_DEPLOYMENT.sample}\n(ServeController pid=812) INFO 2026-11-21 00:22:01,635 controller 8",
+            ),
+            (
+                "the status of the application",
+                "applications:\n  text:\n    status: DEPLOY_FAILED\n    message: |-\n      Traceback (most recent call last):\n"
+                '        File "/venv/ray/serve/_private/application_state.py", line 1257, in override_deployment_info\n'
+                f"          raise ValueError(\n      {serve.NO_DEPLOYMENT.sample}\n    deployments: {{}}\n",
+            ),
+            (
+                "the driver",
+                'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>\n    serve.run(app)\n'
+                "RuntimeError: Deploying application text failed: Traceback (most recent call last):\n"
+                '  File "/venv/ray/serve/_private/application_state.py", line 1257, in override_deployment_info\n'
+                f"    raise ValueError(\n{serve.NO_DEPLOYMENT.sample}\n",
+            ),
+        )
+    ),
+    console(
+        "the config is corrected, and a program of another kind uses the same words",
+        f"(ServeController pid=812) {serve.NO_DEPLOYMENT.sample}\n(deploy pid=7) {serve.NO_DEPLOYMENT.sample}\n{serve.READY.sample}\n",
     ),
 )

@@ -164,6 +164,16 @@ NOT_APPLIED = (
     ),
 )
 """`controller.py`, 2.0 to 2.5, and `_private/application_state.py`, 2.7 to 2.60: the config does not fit the application."""
+NO_DEPLOYMENT = Signal(
+    "serve.no_deployment",
+    " does not exist. Available: [",
+    r"^ {0,60}ValueError: Deployment '{1,2}(?P<deployment>[^'\n]{1,200})'{1,2} does not exist\. Available: \[(?P<available>[^\]\n]{0,4000})",
+    (*_PRINTED, *DRIVER),
+    "ValueError: Deployment 'Tanslator' does not exist. Available: ['Translator', 'Router']",
+    symptom=True,
+    fold=("deployment",),
+)
+"""`_private/application_state.py`: the status of the application contains the whole traceback."""
 BUILD_FAILED = Signal(
     "serve.build_failed",
     "failed with exception:",
@@ -272,6 +282,7 @@ SIGNALS = (
     APP_STATUS,
     DEPLOY_FAILED,
     BUILD_FAILED,
+    NO_DEPLOYMENT,
     *NOT_APPLIED,
     RAISED,
     *STATUS,
