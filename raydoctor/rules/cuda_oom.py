@@ -143,6 +143,10 @@ _RESERVED = pattern(
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2
+_VLLM_WORKER = pattern(
+    r"(?:NPU)?RayWorker(?:Wrapper|Vllm|Proc)\b|EngineCore|VllmWorker|Worker_(?:TP|PP|DP)\d"
+)
+"""Names of vLLM's processes and actors (0.3 to 0.20), and those of its plugin for Ascend."""
 _ALLOCATOR = "cumem_allocator.cpp"
 """vLLM prints it, and its caller then raises an exception without a reason."""
 
@@ -162,6 +166,16 @@ class _Shortage:
         """Every record of it."""
         printed = [event for seen in self.seen for event in seen.records]
         return [*printed, *evidence.exit_events(self.exits)]
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether vLLM's allocator takes back the memory that its engine had released for training."""
+        return "cumem_allocator" in self.message
+
+    @property
+    def is_of_vllm(self) -> bool:
+        """Whether it is one of vLLM's own workers, whose share of a GPU vLLM decides."""
+        return _VLLM_WORKER.match(self.name) is not None
 
     @property
     def count(self) -> int:
@@ -294,12 +308,13 @@ def _subjects(shortage: _Shortage) -> Iterator[Subject]:
 def _headline(shortage: _Shortage, count: int) -> str:
     where = f"actor {shortage.name}" if shortage.exits else called(shortage.name)
     often = f" in {count} processes" if count > 1 else ""
-    text = f"GPU memory ran out in {where}{often}"
+    device = "NPU" if shortage.message.startswith("NPU ") else "GPU"
+    text = f"{device} memory ran out in {where}{often}"
     if tried := _TRIED.search(shortage.message):
         text += f", which tried to allocate {tried['size']}"
     if gpu := _GPU.search(shortage.message):
         free, total = gpu["free"] or gpu["old_free"], gpu["total"] or gpu["old_total"]
-        text += f": GPU {gpu['gpu']} had {free} of {total} free"
+        text += f": {device} {gpu['gpu']} had {free} of {total} free"
     if others := list(_OTHER.finditer(shortage.message)):
         held = size(sum(_bytes(o["size"]) for o in others))
         holders = (
@@ -312,6 +327,21 @@ def _headline(shortage: _Shortage, count: int) -> str:
 def _bytes(text: str) -> float:
     number, _, unit = text.partition(" ")
     return float(number.rstrip(".") or 0) * _UNITS.get(unit, 1.0)
+
+
+_WAKE = Remedy(
+    "Leave room on the GPU for the engine that wakes up: give it less memory, and free that of the trainer before",
+    (
+        "gpu_memory_utilization=0.5   # vLLM. verl: actor_rollout_ref.rollout.gpu_memory_utilization, OpenRLHF: --vllm_gpu_memory_utilization",
+        "torch.cuda.empty_cache()   # in the trainer, after it has moved its model off the GPU and before wake_up",
+    ),
+)
+_OF_VLLM = Remedy(
+    "Spread the model over more devices, or let each worker of vLLM hold less",
+    (
+        "vllm serve MODEL --tensor-parallel-size TP --max-model-len 8192 --max-num-seqs 64   # TP: more devices than now. A shorter context, fewer requests at once",
+    ),
+)
 
 
 def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
@@ -329,14 +359,19 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
             ),
         )
-    yield Remedy(
-        f"Let fewer processes share a GPU, or let {called(shortage.name)} process less data at a time",
-        (
-            "@ray.remote(num_gpus=1)   # with 0.25, four processes share one GPU, and Ray limits none of them",
-            "# use smaller batches or half precision",
-        ),
-        doc=_DOC,
-    )
+    if shortage.is_waking:
+        yield _WAKE
+    elif shortage.is_of_vllm:
+        yield _OF_VLLM
+    else:
+        yield Remedy(
+            f"Let fewer processes share a GPU, or let {called(shortage.name)} process less data at a time",
+            (
+                "@ray.remote(num_gpus=1)   # with 0.25, four processes share one GPU, and Ray limits none of them",
+                "# use smaller batches or half precision",
+            ),
+            doc=_DOC,
+        )
     reserved, tried = _RESERVED.search(shortage.message), _TRIED.search(shortage.message)
     if reserved and tried and _bytes(reserved["size"]) > _PARTS * _bytes(tried["size"]):
         yield Remedy(
@@ -497,5 +532,24 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a note about such errors, and a retry with smaller batches",
         "RuntimeError: CUDA out of memory errors are retried\nhint: RuntimeError: CUDA out of memory means smaller batches\n",
+    ),
+    console(
+        "vLLM's engine wakes up beside a trainer",
+        'ray::Policy.fit() (pid=77, ip=10.0.0.2)\n  File "/app/ppo.py", line 79, in fit\n    self.engine.wake_up()\n'
+        "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n",
+        says=(
+            "GPU memory ran out in Policy.fit()",
+            "the engine that wakes up",
+            "gpu_memory_utilization=0.5",
+        ),
+    ),
+    console(
+        "a worker of vLLM on an NPU",
+        f"(NPURayWorkerWrapper pid=7) ERROR 11-21 06:57:48 worker_base.py:581] RuntimeError: {_OLD[_OLD.index('CUDA') :].replace('CUDA', 'NPU').replace('GPU', 'NPU')}",
+        says=(
+            "NPU memory ran out in NPURayWorkerWrapper",
+            ": NPU ",
+            "--tensor-parallel-size",
+        ),
     ),
 )
