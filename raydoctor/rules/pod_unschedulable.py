@@ -314,12 +314,16 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
     is_gated = last["unschedulable"] == "SchedulingGated"
     events = [e for pod in waiting for e in pods.events_of(pod, "FailedScheduling", "NotTriggerScaleUp")]  # fmt: skip
     reason = "a scheduling gate holds it back (Kueue, for example)" if is_gated else _reason(why)
+    chosen = _chosen(pods, last)
+    if chosen and not is_gated:
+        reason = f"Karpenter chose {evidence.many(len(chosen), 'new machine')} for it, and none has become ready"
     verb = "waits" if len({pod["pod"] for pod in waiting}) == 1 else "wait"
     return Finding(
         f"{kubernetes.capital(kubernetes.named(waiting))} {verb} for a machine: {reason}",
         (
             *(Link(pod, "the pod is not scheduled") for pod in waiting[:1]),
             *(Link(event, "the scheduler's message") for event in events[-1:] if event is not waiting[0]),
+            *(Link(event, "Karpenter launches a machine for the pod") for event in [*chosen.values()][-1:]),
         ),
         explains=tuple(
             dict.fromkeys(
@@ -329,9 +333,35 @@ def _finding(pods: Pods, waiting: list[Event], last_words: dict[str, Event]) -> 
         subjects=kubernetes.subjects(waiting),
         count=len(waiting),
         severity="warning" if is_gated else "critical" if is_head(last) else None,
-        remedies=tuple(_remedies(last, why, is_gated)),
-        covers=(*waiting, *events),
+        remedies=(
+            *([_of_karpenter(list(chosen)[-1])] if chosen else ()),
+            *_remedies(last, why, is_gated, is_chosen=bool(chosen)),
+        ),
+        covers=(*waiting, *events, *chosen.values()),
     )  # fmt: skip
+
+
+_CHOSEN = pattern(r"\bPod should schedule on: (?:nodeclaim|machine)/(?P<name>[\w.-]{1,253})")
+
+
+def _chosen(pods: Pods, pod: Event) -> dict[str, Event]:
+    """The machines that Karpenter launched for a pod, by name: their types fit its selector."""
+    events = pods.events_of(pod, "Nominated")
+    return {found["name"]: e for e in events if (found := _CHOSEN.search(e["message"]))}
+
+
+def _of_karpenter(name: str) -> Remedy:
+    return Remedy(
+        "Find out why the new machine does not become ready: quota, capacity, its image or its network",
+        (
+            paste.shell(
+                "kubectl describe nodeclaim {name}   # machine, before Karpenter 0.32", name=name
+            ),
+            "kubectl logs -A -l app.kubernetes.io/name=karpenter --tail=200",
+        ),
+        doc="https://karpenter.sh/docs/troubleshooting/",
+        finds_cause=True,
+    )
 
 
 def _reason(why: str) -> str:
@@ -379,7 +409,7 @@ def _counted(parts: list[_PodLack], machines: int) -> str:
     return joined(said)
 
 
-def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
+def _remedies(pod: Event, why: str, is_gated: bool, *, is_chosen: bool) -> Iterator[Remedy]:
     place = kubernetes.place(pod)
     lacking = dict.fromkeys(match["what"].rstrip(".") for match in _INSUFFICIENT.finditer(why))
     if is_gated:
@@ -422,7 +452,7 @@ def _remedies(pod: Event, why: str, is_gated: bool) -> Iterator[Remedy]:
             risk="disruptive",
             doc="https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
         )
-    if _SELECTOR.search(why):
+    if _SELECTOR.search(why) and not is_chosen:
         yield Remedy(
             "Correct the node selector or affinity: no machine has these labels",
             ("kubectl get nodes --show-labels",),
@@ -466,6 +496,10 @@ def _waiting(
 
 _GPU = "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available."  # fmt: skip
 
+_WAITS_FOR_LABELS = (
+    "  Warning  FailedScheduling  31m   default-scheduler  0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. "
+    "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.\n"
+)
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "only the status of the pod was pasted, and its last line is cut off",
@@ -605,5 +639,24 @@ EXAMPLES: tuple[Example, ...] = (
         "SkyPilot finds another place for its pods",
         f"W 11-21 17:19:17 instance.py:1232] run_instances: Error occurred when creating pods: {_SKYPILOT[0].sample}\n"
         "(setup pid=7) installing\n(train, pid=8) epoch 1\n(train, pid=8) epoch 2\nepoch 3\n",
+    ),
+    console(
+        "Karpenter launches machines for a pod, and none becomes ready",
+        f"Events:\n{_WAITS_FOR_LABELS}" + "".join(
+            f"  Normal   Nominated         {age}m   karpenter          Pod should schedule on: nodeclaim/gpu-{name}\n"
+            for age, name in ((31, "fc4pv"), (28, "jnzd8"))
+        ),
+        says=("Karpenter chose 2 new machines for it, and none has become ready", "kubectl describe nodeclaim gpu-jnzd8"),
+    ),
+    console(
+        "no autoscaler launches a machine for the labels",
+        f"Events:\n{_WAITS_FOR_LABELS}",
+        says=("labels that its selector or affinity does not allow", "no machine has these labels"),
+    ),
+    console(
+        "the pod runs on the machine that Karpenter launched",
+        f"Events:\n{_WAITS_FOR_LABELS}"
+        "  Normal   Nominated         31m   karpenter          Pod should schedule on: nodeclaim/gpu-fc4pv\n"
+        "  Normal   Scheduled         29m   default-scheduler  Successfully assigned default/llm-worker-x1 to ip-10-0-0-3\n",
     ),
 )  # fmt: skip

@@ -75,7 +75,7 @@ def documents(text: str) -> Iterator[Document | Damage]:
             yield _state_alone(lines[number:below], number + 1, pod)
         elif begin is None and number >= below and not header and (found := _HAPPENED.match(line)):
             first = number if found["row"] else number + 1
-            happened = list(_happened(lines, first, pod))
+            happened = list(_happened(lines, first, pod or _assigned(lines[first:])))
             below = max([number + 1, *(each.line for each in happened)])
             yield from happened
         elif _TABLE.match(line):
@@ -97,6 +97,16 @@ def documents(text: str) -> Iterator[Document | Damage]:
         fields = {line.partition(":")[0] for line in lines[begin:]}
         if "Containers" in fields and "Conditions" not in fields:
             yield Damage(begin + 1, CUT)
+
+
+def _assigned(rows: list[str]) -> str:
+    """The pod of these events, if the scheduler found a machine for it."""
+    for row in rows:
+        if row.strip(" -") and not _HAPPENED_ROW.match(row):
+            return ""
+        if named := _ASSIGNED.search(row):
+            return named["pod"]
+    return ""
 
 
 # ---------------------------------------------------------------- tables
@@ -177,8 +187,6 @@ def _happened(lines: list[str], first: int, pod: str) -> Iterator[Document]:
         row = _HAPPENED_ROW.match(line)
         if not row and (line.strip(" -") or not line):
             return
-        if not pod and (assigned := _ASSIGNED.search(line)):
-            pod = assigned["pod"]
         if row:
             about = {"kind": "Pod", "name": pod}
             event = {"kind": "Event", **row.groupdict(), "involvedObject": about}

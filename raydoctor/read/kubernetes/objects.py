@@ -251,7 +251,7 @@ USED = PROGRESS.union(
         # Of KubeRay as well, the last one up to 1.1: it replaces a pod that has ended.
         *("DeletedWorkerPod", "Deleted"),
         # Of Karpenter and the Cluster Autoscaler. The kubelet's own `Evicted` is a warning.
-        *("Evicted", "ScaleDown"),
+        *("Evicted", "ScaleDown", "Nominated"),
         # Of KubeRay: its request to the dashboard failed.
         *("WaitForServeDeploymentReady", "WaitForDashboard"),
         # Of Kueue: it stopped a workload.
