@@ -3,6 +3,7 @@ its screen is refreshed.
 
     python -m benchmarks.watching                       # 1,000 tasks, 600 s on a screen, then as JSON
     python -m benchmarks.watching --tasks 1000 --running 200 --seconds 60
+    python -m benchmarks.watching --terminals            # in terminals of tmux: when a hung task appears
 
 On a Ray of its own with that many tasks finished, as many waiting and some that stand still (their stacks
 are looked at after a minute). Counted from the process table: the watch and all that it started, those that
@@ -17,6 +18,7 @@ import fcntl
 import json
 import os
 import pty
+import shlex
 import statistics
 import struct
 import subprocess
@@ -55,6 +57,25 @@ kept = [slow.remote(i) for i in range(tasks)]
 print("ready", flush=True)
 time.sleep(36000)
 """
+_STUCK = """
+import ray, sys, threading, time
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=0)
+def warm(): pass
+@ray.remote(num_cpus=0)
+def stuck(begins):
+    with open(begins, "w") as out: out.write(str(time.time()))
+    threading.Semaphore(0).acquire()
+ray.get(warm.remote())
+print("ready", flush=True)
+time.sleep(float(sys.argv[2]))
+ray.get(stuck.remote(sys.argv[1]))
+"""
+WIDTHS, _ROWS = (60, 100, 200), 30
+_WARM = 20.0
+"""Seconds that a watch runs before a task gets stuck."""
+_AGE, LATE = 60.0, 15.0
+"""Seconds after which `raydoctor hung` reports a task, and in which a watch shows it then."""
 _DAEMONS = ("gcs_server", "raylet", "ray::DashboardAgent", "dashboard.py")
 
 
@@ -198,13 +219,74 @@ def _intervals(times: list[float]) -> bool:
     return steady >= STEADY
 
 
+class Terminal:
+    """A watch in a terminal of tmux."""
+
+    def __init__(self, ray: RealRay, width: int) -> None:
+        self.width = width
+        self.shown = 0.0
+        """When the hung task was first shown; 0 until then."""
+        self._tmux = ["tmux", "-S", str(ray.folder / f"tmux-{width}")]
+        self._environment = {**os.environ, **ray.environment, "TERM": "xterm-256color"}
+        watch = shlex.join([RAYDOCTOR, "watch", "--address", ray.address])
+        size = ("-x", str(width), "-y", str(_ROWS))
+        self._run("-f", "/dev/null", "new-session", "-d", *size, f"exec {watch}")
+        self.group = Group(int(self._run("list-panes", "-F", "#{pane_pid}")))
+
+    def _run(self, *words: str) -> str:
+        return subprocess.run(
+            [*self._tmux, *words], env=self._environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    def look(self) -> None:
+        """Note when its screen shows the task with a hang."""
+        lines = self._run("capture-pane", "-p").splitlines()
+        if not self.shown and any("stuck" in line and " lock " in line for line in lines):
+            self.shown = time.time()
+
+    def end(self) -> None:
+        self._run("kill-server")
+
+
+def in_terminals(ray: RealRay, seconds: float) -> bool:
+    """Watch in terminals of several widths: when a hung task appears, and what each watch costs."""
+    begins = ray.folder / "begins.txt"
+    ray.run(_STUCK, str(begins), str(_WARM))
+    ray.wait_for("ready", seconds=300)
+    terminals = [Terminal(ray, width) for width in WIDTHS]
+    for each in terminals:
+        each.group.__enter__()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for each in terminals:
+            each.look()
+        time.sleep(0.5)
+    begun, met = float(begins.read_text()), True
+    for each in terminals:
+        each.group.__exit__()
+        late = each.shown - begun - _AGE if each.shown else float("inf")
+        worst, peak = each.group.worst(), each.group.peak / MB
+        is_met = late <= LATE and worst <= SHARE and peak <= MEMORY
+        print(
+            f"{each.width} columns: the task appears {late:+.1f} s after hung would report it; "
+            f"{worst:.2%} of a processor, {peak:.0f} MB: {'met' if is_met else 'MISSED'}"
+        )
+        met &= is_met
+        each.end()
+    return met
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--terminals", action="store_true", help="60, 100 and 200 columns in tmux")
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--running", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=600.0)
     options = parser.parse_args()
     with real_ray() as ray:
+        if options.terminals:
+            ray.start()
+            return 0 if in_terminals(ray, options.seconds) else 1
         ray.start(cpus=options.running)
         ray.run(_PROGRAM, str(options.tasks), str(options.running))
         ray.wait_for("ready", seconds=300)

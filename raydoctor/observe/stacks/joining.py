@@ -86,7 +86,7 @@ def _is_joining(pid: int) -> bool:
 
 def _place(pid: int) -> str | None:
     """The line of the program that connects, such as `train.py:2`; None if it does not connect."""
-    threads = pyspy.dump(pid).threads
+    threads = pyspy.dump(pid, stopping=False).threads  # a process that waits stands still
     main = next((each for each in threads if each.get("thread_name") == "MainThread"), None)
     return place_of(list(pyspy.frames(main))) if main else None
 
