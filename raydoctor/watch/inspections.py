@@ -3,7 +3,8 @@
 One child process does both: a diagnosis when tasks failed, a node left, the logs report trouble or tasks wait
 while none runs; stack samples when a task does not change for a minute or runs far longer than its peers. The
 oldest tasks of each function are sampled, and again when they are several times older. A task of this
-machine whose main thread has not run for a minute is urgent: `raydoctor hung` would report it now. A failed
+machine whose main thread has not run for a minute is urgent: `raydoctor hung` would report it now. So is one
+whose main thread ran since only because another tool, such as `raydoctor hung`, read its stack. A failed
 inspection is reported once and repeated. If the cluster dies, its logs on this machine are diagnosed.
 """
 
@@ -33,6 +34,10 @@ _IDLE_AGE = 61.0
 _URGENT = 2
 """Times that one task is sampled urgently: the main thread of an async actor is always idle."""
 _IDLE_EVERY = 2.0
+_WOKEN_AFTER = 2 * _IDLE_EVERY
+"""Seconds without running after which it is worth its cost to see what woke a thread."""
+_SAME = 1.0
+"""Seconds: two readings of the moment at which a thread last ran differ by less."""
 _HUNG_AGAIN = 4
 """A task is sampled again at this multiple of its age when it was sampled last."""
 _SUSPECTS = 8
@@ -70,6 +75,8 @@ class Inspections:
         self._idle: set[tuple[str, str]] = set()
         """Tasks that are urgent now."""
         self._idle_next = 0.0
+        self._woken: dict[int, tuple[float, bool]] = {}
+        """Process -> when its main thread last ran, and whether it was only woken then."""
         self._has_reason = False
         self._lost_since = 0.0
         """When the cluster stopped replying; 0 while it replies."""
@@ -184,7 +191,23 @@ class Inspections:
             and self._urgent[each.running.key[:2]] < _URGENT
         ]
         rested = rests.of_main_threads({each.run.pid for each in lines[:_SUSPECTS]})
-        self._idle = {each.key[:2] for each in lines if rested.get(each.run.pid, 0.0) >= _IDLE_AGE}
+        self._woken = {pid: known for pid, known in self._woken.items() if pid in rested}
+        self._see_what_woke(rested, now)
+        idle = {pid for pid, since in rested.items() if since >= _IDLE_AGE}
+        idle |= {pid for pid, (_, was_woken) in self._woken.items() if was_woken}
+        self._idle = {each.key[:2] for each in lines if each.run.pid in idle}
+
+    def _see_what_woke(self, rested: Mapping[int, float], now: float) -> None:
+        """Find out whether main threads that ran lately were only woken: one process in each turn."""
+        for pid, since in rested.items():
+            ran_at = now - since
+            known = self._woken.get(pid)
+            if known is not None and abs(known[0] - ran_at) < _SAME:
+                continue
+            self._woken.pop(pid, None)
+            if _WOKEN_AFTER <= since < _IDLE_AGE:
+                self._woken[pid] = ran_at, rests.is_main_woken(pid)
+                return
 
     def _is_here(self, line: TaskLine) -> bool:
         """Whether its process runs here. The pid of a worker in a container is not one of this machine's."""

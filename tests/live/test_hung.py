@@ -6,6 +6,7 @@ import json
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -1064,6 +1065,31 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
         ("samples.json", sleepers),
         ("clues.json", sleepers),
     ]
+
+
+_THREADS = """
+import threading, time
+for _ in range(5):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+time.sleep(4)
+print("up", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
+)
+def test_a_process_that_was_stopped_for_a_look_is_known_by_its_threads() -> None:
+    with Program([sys.executable, "-c", _THREADS], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not _rests.is_main_woken(process.pid)  # it ran later than the other threads
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: (each := proc.read(process.pid)) is not None and each.state == "T")
+        process.send_signal(signal.SIGCONT)
+        until(lambda: _rests.is_main_woken(process.pid))
+        process.kill()
 
 
 def looked_at(**rows: Sequence[sample.Row]) -> list[str]:

@@ -777,14 +777,27 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
     assert reply == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
 
 
-@pytest.mark.parametrize(("rested", "events"), [(30.0, []), (70.0, ["task-hung"])])
+@pytest.mark.parametrize(
+    ("rested", "is_woken", "events"),
+    [
+        (30.0, False, []),
+        (70.0, False, ["task-hung"]),
+        (30.0, True, ["task-hung"]),  # another tool has read its stack
+        (1.0, True, []),  # a loop that wakes up each second
+    ],
+)
 def test_a_task_that_does_not_run_is_sampled_at_once_though_the_budget_is_spent(
-    rested: float, events: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rested: float,
+    is_woken: bool,
+    events: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = {"kind": "lock", "task": {"id": TASK}, "pid": 12, "state": "RUNNING"}
     (tmp_path / "a_look.py").write_text(f"print({json.dumps({'hung': [row]})!r})")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(rests, "of_main_threads", lambda pids: dict.fromkeys(pids, rested))
+    monkeypatch.setattr(rests, "is_main_woken", lambda pid: is_woken)
     clocks = Clocks()
     clocks.see(seen(0.0, RUN))
     view = WatchView(seen(70.0, RUN), [TaskLine(clocks.running()[0], "f", None, "")])

@@ -71,6 +71,12 @@ def of_main_threads(pids: Iterable[int]) -> dict[int, float]:
     return {pid: since for pid, run in runs.items() for since in _rested({pid: run}, now).values()}
 
 
+def is_main_woken(pid: int) -> bool:
+    """Whether its main thread last ran only because the process was stopped and resumed, as py-spy does."""
+    rested = _rested(runs := _runs(pid), _clocks({run.cpu for run in runs.values()}))
+    return rested.get(pid) in woken(rested.values())
+
+
 def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
     together = woken(rested.values())
     wakes = _wakes(pid, rested)
