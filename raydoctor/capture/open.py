@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import count, islice
 from pathlib import Path
-from tempfile import gettempdir
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import contents, manifest, owners, session
@@ -231,7 +230,7 @@ def _unprepared(error: OSError) -> Exception:
     """The error of a capture that cannot be copied or decoded into the temporary folder."""
     if error.errno not in NO_ROOM:
         return error
-    why = f"cannot prepare the capture in {gettempdir()}: {error.strerror}"
+    why = f"cannot prepare the capture in {owners.temporary_parent()}: {error.strerror}"
     return RaydoctorError(why, _MORE_ROOM)
 
 

@@ -18,6 +18,8 @@ from typing import NamedTuple
 _ROOT = 0
 _MOST_LINKS = 40
 """As Linux follows."""
+_SYSTEM_TEMPORARY = ("/tmp", "/var/tmp")
+_LONGEST_PATH = 4096
 
 
 def trusted() -> frozenset[int]:
@@ -123,6 +125,39 @@ def is_shared_path(path: str) -> bool:
         return is_shared(folder, os.path.realpath(path))
     finally:
         os.close(folder)
+
+
+def temporary_parent(longest: int = _LONGEST_PATH) -> str:
+    """The folder for temporary files: `TMPDIR`, or a system's if another user can replace what is made in it.
+
+    They could put a script of their own in the place of ours. `longest`: characters that the path may have.
+    Raises OSError if there is none.
+    """
+    import tempfile
+
+    chosen = tempfile.gettempdir()
+    if not hasattr(os, "geteuid"):
+        return chosen
+    for path in map(os.path.realpath, (chosen, *_SYSTEM_TEMPORARY)):
+        if len(path) <= longest and _keeps_entries(path):
+            return path
+    raise PermissionError(errno.EACCES, "other users can replace its files", chosen)
+
+
+def _keeps_entries(path: str) -> bool:
+    """Whether only trusted users can replace what they make in a folder. Its path has no links."""
+    try:
+        # Who owns the root of all paths can do that anyway; in a container it may be a user without a number.
+        known = trusted() | {os.stat("/").st_uid}
+        while True:
+            found = os.lstat(path)
+            is_kept = bool(found.st_mode & stat.S_ISVTX) or not _is_open(found)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid not in known or not is_kept:
+                return False
+            if path == (path := os.path.dirname(path)):
+                return True
+    except OSError:
+        return False
 
 
 def _is_open(folder: os.stat_result) -> bool:

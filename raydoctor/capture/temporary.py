@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType
 
+from raydoctor.capture import owners
 from raydoctor.model.patterns import pattern
 
 PREFIX = "raydoctor-tmp-"
@@ -49,9 +50,10 @@ class PrivateFolder:
 
 
 def private_folder() -> PrivateFolder:
-    """Make a folder below the system's temporary one. Raises OSError where it cannot be made."""
-    sweep(tempfile.gettempdir())
-    path = tempfile.mkdtemp(prefix=PREFIX)
+    """Make a folder in a temporary one. Raises OSError where it cannot be made."""
+    parent = owners.temporary_parent()
+    sweep(parent)
+    path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     _locks(lock)
     return PrivateFolder(Path(path), lock, _guard(lambda: shutil.rmtree(path, ignore_errors=True)))

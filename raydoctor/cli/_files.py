@@ -72,7 +72,7 @@ def _created_page() -> str:
             _require_own(os.path.dirname(folder), folder)
             handle, path = tempfile.mkstemp(".html", prefix, folder)
         except OSError:  # the home folder is read-only, or another user's
-            folder = tempfile.mkdtemp(prefix="raydoctor-report-")
+            folder = tempfile.mkdtemp(prefix="raydoctor-report-", dir=owners.temporary_parent())
             handle, path = tempfile.mkstemp(".html", prefix, folder)
     except OSError as error:
         raise RaydoctorError(

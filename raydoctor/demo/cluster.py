@@ -29,7 +29,9 @@ from typing import NoReturn
 
 import psutil
 
+from raydoctor.capture import owners
 from raydoctor.demo import network
+from raydoctor.model.errors import RaydoctorError
 
 _MARKER = "RAYDOCTOR_DEMO"
 _LONGEST_FOLDER = 40
@@ -61,10 +63,14 @@ class DemoRun:
 @contextmanager
 def throw_away(keep: bool = False) -> Iterator[DemoRun]:
     """A folder and an environment for one Ray; its processes and files are gone at the end."""
-    base = tempfile.gettempdir()
-    folder = Path(
-        tempfile.mkdtemp(prefix="raydoctor-", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
-    )
+    try:
+        parent = owners.temporary_parent(_LONGEST_FOLDER)
+        folder = Path(tempfile.mkdtemp(prefix="raydoctor-", dir=parent))
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot make a temporary folder: {error.strerror or error}",
+            "Set TMPDIR to a folder that only you can write to.",
+        ) from None
     run = DemoRun(folder, _environment(folder), folder / "driver.log")
     try:
         with _terminations_interrupt():
@@ -82,6 +88,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **kept,
         _MARKER: str(folder),
+        "TMPDIR": str(folder),
         "PYTHONUNBUFFERED": "1",
         "RAY_TMPDIR": str(folder),
         "RAY_ADDRESS": "local",

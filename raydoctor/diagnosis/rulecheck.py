@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from raydoctor.capture import owners
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Rule, Signal
@@ -219,7 +220,7 @@ def undeclared(found: Found) -> Iterator[str]:
 def run_example(example: Example, catalogue: Catalogue) -> ExampleRun:
     """The report on an example, and what each rule yields, before any of it is dropped."""
     catalogue, found = recorded(catalogue)
-    with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="raydoctor-", dir=owners.temporary_parent()) as folder:
         for name, content in example.files.items():
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)

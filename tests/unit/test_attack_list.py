@@ -71,6 +71,7 @@ ATTACKS = {
         "live.test_trust_commands::test_a_failed_test_diagnoses_no_session_that_another_user_planted",
         "live.test_trust_commands::test_metrics_are_the_same_for_all_and_hold_no_token",
         "fixtures.test_temporary::test_others_folders_links_and_files_are_left",
+        "live.test_trust_temporary::test_nothing_is_made_where_another_user_can_replace_it",
     ),
     "an unrelated process is ended or entered": (
         "live.test_private::test_a_planted_registry_ends_no_process",

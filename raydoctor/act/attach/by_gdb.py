@@ -30,6 +30,7 @@ from pathlib import Path
 from raydoctor.act.attach import elf
 from raydoctor.act.attach.arm import start_of
 from raydoctor.act.attach.programs import blocked
+from raydoctor.capture import owners
 
 _SECONDS = 15.0
 _TRIAL = 5.0
@@ -130,7 +131,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
         )
     data = text.encode() + b"\0"
     at = _room(pid, len(data))
-    with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
+    with tempfile.TemporaryDirectory(prefix="raydoctor-", dir=owners.temporary_parent()) as folder:
         script, file = Path(folder, "script"), Path(folder, "text")
         file.write_bytes(data)
         for _ in range(_TRIES):

@@ -36,9 +36,8 @@ def new_log() -> str:
         os.mkdir(folder, 0o700)
     except OSError:
         try:
-            folder = tempfile.mkdtemp(
-                prefix="raydoctor-run-"
-            )  # the home folder is read-only, or open to others
+            # The home folder is read-only, or open to others.
+            folder = tempfile.mkdtemp(prefix="raydoctor-run-", dir=owners.temporary_parent())
         except OSError as error:
             raise RaydoctorError(
                 f"cannot create a folder for the driver's output: {error.strerror or error}",
