@@ -180,7 +180,7 @@ def _unexplained(driver: Driver, event: WaitEnd, doing: str) -> Gap:
         return Gap("why the program failed", why, "Read the end of its output, and its exit calls.")
     return Gap(
         "why the program had not ended",
-        f"it {_unended(event)}, and nothing of what was collected is known to hang{doing and f'. {doing}'}",
+        f"it {_unended(event)}, and no task that was collected is known to be hung{doing and f'. {doing}'}",
         "While it runs: raydoctor hung. If it is only slow, give it more time with --timeout.",
     )
 

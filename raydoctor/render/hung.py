@@ -47,7 +47,9 @@ def render(view: HungView, width: int = MAX_WIDTH) -> Page:
     page: Page = []
     for group in view.found.groups[:_GROUPS]:
         page += [*_headline(group, width), *_table(group), *_stack(group, view.verbose)]
-        for number, remedy in enumerate(remedies.remedies(group), 1):
+        if fixes := list(remedies.remedies(group)):
+            page.append(line(("Fix", "dim"), indent=2))
+        for number, remedy in enumerate(fixes, 1):
             page += _remedy(remedy, number, width)
         page.append(())
     if len(view.found.groups) > _GROUPS:
@@ -99,9 +101,21 @@ def _cycle(group: HungGroup) -> str:
     names = [h.work.label for h in group.cycle]
     labels = " → ".join([*names, group.first.work.label]) if alone else _text.join_names(names, 6)
     how = "waits for itself" if alone else "wait for each other"
-    guess = "" if group.exact else " (inferred from the calls and references that they hold)"
+    guess = (
+        ""
+        if group.exact
+        else " (inferred from pending calls and references, not read from call stacks)"
+    )
+    others = len(_beside(group))
+    more = f", with {_text.plural(others, 'more task')} in the same deadlock" if others else ""
     behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""
-    return f"Deadlock: {labels} {how}{guess}{behind}"
+    return f"Deadlock: {labels} {how}{more}{guess}{behind}"
+
+
+def _beside(group: HungGroup) -> list[Hung]:
+    """The members of a deadlock that its shortest cycle does not have."""
+    shown = {h.work.id for h in group.cycle}
+    return [h for h in group.culprits if group.cycle and h.work.id not in shown]
 
 
 def _waiting(group: HungGroup) -> str:
@@ -130,23 +144,22 @@ def verdict(view: HungView) -> str:
 def _without_hang(found: HungReport, count: str, has_gaps: bool) -> str:
     """The state without a hang. A wait without a known end is no all-clear."""
     if found.early or found.young:
-        return f"No hang yet: {count}{_not_yet(found)}{_again(found)}"
+        return f"Inconclusive: {count}{_not_yet(found)}{_again(found)}"
     if not found.is_conclusive:
         waits = _text.plural(sum(not each.is_known for each in found.open), "long wait")
-        return f"No hang found, but it is not known whether {waits} will end: {count}."
+        return f"No hung task found, but it is not known whether {waits} will end: {count}."
     if has_gaps:
-        return f"No hang found in what could be inspected: {count}."
+        return f"No hung task found in what could be inspected: {count}."
     tasks = sum(each.hung.work.kind != "driver" for each in found.open)
     if not found.unfinished:
         drivers = len(found.open) - tasks
         does = "waits" if drivers == 1 else "wait"
         outside = f"; {_text.plural(drivers, 'driver')} {does} outside Ray" if drivers else ""
-        is_clear = not (found.open or found.drivers)
-        return f"{'Nothing hangs: no task' if is_clear else 'No task'} runs or waits{outside}."
+        return f"No task runs or waits{outside}."
     waiting = f", {tasks:,} of them waiting for work in progress" if tasks else ""
     if found.is_young:
-        return f"Nothing hangs yet: {count}, younger than {_text.duration(SETTLED)}."
-    return f"Nothing hangs: {count}{waiting or ', all busy or in a moving queue'}."
+        return f"No task is hung yet: {count}, younger than {_text.duration(SETTLED)}."
+    return f"No task is hung: {count}{waiting or ', all busy or in a moving queue'}."
 
 
 def _not_yet(found: HungReport) -> str:
@@ -154,11 +167,15 @@ def _not_yet(found: HungReport) -> str:
     if not found.early:
         return f". {_capital(found.young[0].summary)}."
     oldest = max(found.early, key=_since)
-    since = f", {_text.duration(_since(oldest))}" if _since(oldest) else ""
     stuck = f"none has been stuck for {_text.duration(found.min_age)} (--min-age)"
     rested = oldest.waiting.rested if oldest.waiting and oldest.kind in PREPARED else None
     moves = "" if rested is None else f"; what it waits for ran {_text.duration(rested)} ago"
-    return f", and {stuck}. The oldest wait{since}: {oldest.work.label} {oldest.summary}{moves}."
+    wait = f"{oldest.summary}{moves}"
+    if lasted := _since(oldest):
+        wait = f"The oldest wait has lasted {_text.duration(lasted)}: {oldest.work.label} {wait}"
+    else:
+        wait = f"{_noun(oldest.work)} {wait}"
+    return f", and {stuck}. {wait}."
 
 
 def _again(found: HungReport) -> str:
@@ -179,15 +196,16 @@ def _since(hung: Hung) -> float:
 def _headline(group: HungGroup, width: int) -> Page:
     page = paragraph(headline(group), width, hang=2, style="error")
     first = group.first
-    reason = f"{first.work.label} {first.reason}" if group.cycle else first.reason
-    return [*page, *paragraph(_capital(reason), width, indent=2, style="dim")]
+    reason = f"{_noun(first.work)} {first.reason}"
+    return [*page, *paragraph(reason, width, indent=2, style="dim")]
 
 
 def _table(group: HungGroup) -> Page:
     """The culprits, or the cycle, one by one; the others grouped by what they do."""
     shown = group.cycle or group.culprits
     rows = [_row(each) for each in shown[:_ROWS]]
-    rows += _counted([*shown[_ROWS:], *group.behind], max(3, _ROWS - len(rows)))
+    hidden = [*shown[_ROWS:], *_beside(group), *group.behind]
+    rows += _counted(hidden, max(3, _ROWS - len(rows)))
     return columns(rows, indent=2) if len(rows) > 1 else _row_alone(group.first)
 
 
@@ -278,7 +296,7 @@ def _early(view: HungView) -> Page:
     """Waits that are too young for a hang: a node may still join, a peer still reply."""
     if not view.found.early:
         return []
-    head = line(("Waiting, not known to hang yet:", "warning"))
+    head = line(("Waiting, not yet considered hung:", "warning"))
     return [head, *columns(_counted(view.found.early, _WORKING), indent=2), ()]
 
 
@@ -287,7 +305,7 @@ def _open(view: HungView) -> Page:
     shown = open_waits(view)
     if not shown:
         return []
-    head = line(("Waiting for a long time, not known to hang:", "warning"))
+    head = line(("Waiting for a long time, not known to be hung:", "warning"))
     return [head, *columns(_counted(shown, _ROWS), indent=2), ()]
 
 
@@ -297,7 +315,7 @@ def open_waits(view: HungView) -> list[Hung]:
 
 
 def _with_end(wait: OpenWait) -> str:
-    """`waits for a socket: 10.0.0.9:5432 in main (etl.py:9); its peer may end that`."""
+    """`waits on a socket to 10.0.0.9:5432 in main (etl.py:9); its peer may end that`."""
     ends = f"{wait.ends} may end that" if wait.ends else "what may end that is not known"
     return f"{wait.hung.summary}; {ends}"
 
@@ -307,7 +325,7 @@ def _working(view: HungView) -> Page:
     busy = view.found.working
     if not busy:
         return []
-    head = line(("Busy for a long time, not known to hang:", "dim"))
+    head = line(("Busy for a long time, not known to be hung:", "dim"))
     return [head, *columns(_counted(busy, _WORKING), indent=2), ()]
 
 
@@ -315,7 +333,7 @@ def _drivers(view: HungView) -> Page:
     """What the drivers do of which nothing else is known."""
     if not view.found.drivers:
         return []
-    head = line(("Drivers, not known to hang:", "dim"))
+    head = line(("Drivers, not known to be hung:", "dim"))
     return [head, *columns(_counted(view.found.drivers, _WORKING), indent=2), ()]
 
 

@@ -139,9 +139,11 @@ def _live_finding(case: Case, group: HungGroup) -> Finding:
         if ended
         else ""
     )
+    blocked = hangs.behind(group)
+    blocks = f"{'block' if more else 'blocks'} {blocked}; it " if blocked else ""
     found = hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}{after}, and {first.reason}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label, first.work.kind)} {first.summary}{more}{after}, and {blocks}{first.reason}{alone}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )
@@ -547,8 +549,8 @@ EXAMPLES: tuple[Example, ...] = (
             "load() (pid 801)",
             "10.0.0.9:5432",
             "load() (etl.py:31)",
-            "24 finished peers took 0.50 s",
-            "2 train() tasks wait for it",
+            "24 finished load() tasks took 0.50 s",
+            "blocks 2 train() tasks",
             f"raydoctor attach {_LOAD['task_id']}",
         ),
     ),

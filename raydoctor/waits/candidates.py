@@ -51,16 +51,15 @@ class FinishedPeers(NamedTuple):
         """Seconds after which a task of this function is not merely slow."""
         return max(_TIMES * self.median, _TIMES_P95 * self.p95, SETTLED)
 
-    @property
-    def summary(self) -> str:
-        """`24 finished peers took 0.5 s (median), 1.2 s at most`."""
+    def summary(self, called: str) -> str:
+        """`24 finished load() tasks took 0.5 s (median), 1.2 s at most`."""
         most = f", {duration(self.longest)} at most" if self.longest > 1.5 * self.median else ""
-        return f"{self.usual}{most}"
+        return f"{self.usual(called)}{most}"
 
-    @property
-    def usual(self) -> str:
-        """`24 finished peers took 0.5 s (median)`."""
-        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)} (median)"
+    def usual(self, called: str) -> str:
+        """`24 finished load() tasks took 0.5 s (median)`."""
+        finished = text.plural(self.number, f"finished {called} task")
+        return f"{finished} took {duration(self.median)} (median)"
 
 
 class UnfinishedTask(NamedTuple):
@@ -188,7 +187,9 @@ def too_long(work: UnfinishedTask, *, still: bool, advances: bool, min_age: floa
     limit = max(peers.limit, _TIMES * peers.longest, min_age)
     if still:  # a peer that took long may itself have hung
         limit = max(peers.limit, min(peers.longest, min_age))
-    return f"has run for {duration(work.age)}; {peers.usual}" if work.age > limit else ""
+    return (
+        f"has run for {duration(work.age)}; {peers.usual(work.called)}" if work.age > limit else ""
+    )
 
 
 # ---------------------------------------------------------------- rows

@@ -84,7 +84,7 @@ class Hung(NamedTuple):
     work: UnfinishedTask
     kind: Kind
     summary: str
-    """What it does: `waits for a socket: 10.0.0.9:5432 in load (etl.py:31)`."""
+    """What it does: `waits on a socket to 10.0.0.9:5432 in load (etl.py:31)`."""
     reason: str
     """Why that is a hang: `has run for 86 s; the last 7 took 0.5 s`."""
     verdict: Verdict | None
@@ -831,7 +831,7 @@ def _links(judged: _Judged) -> Iterator[Link]:
     if judged.reason and work.runs:
         yield Link(work.event, f"{work.label} has run for {duration(work.age)}")
         if work.peers:
-            yield Link(work.peers.event, f"{work.called}: {work.peers.summary}")
+            yield Link(work.peers.event, work.peers.summary(work.called))
     if judged.verdict is not None and work.process is not None and judged.waiting is None:
         count = len(work.process.samples)
         when = f"in {count} samples" if count > 1 else "in one sample"

@@ -29,8 +29,8 @@ _OF_KIND: Mapping[Kind, _Fix] = {
         ("requests.get(url, timeout=30)            # or sock.settimeout(30), or the timeout of your client",),
     ),
     "lock": _Fix(
-        "Release the lock on every path, acquire it once per thread or make it an RLock, and never hold it "
-        "across ray.get",
+        "Release the lock on every path, and acquire it only once per thread (or use an RLock). "
+        "Never hold it across ray.get",
         (
             "lock = threading.RLock()                  # if the same thread acquires it twice",
             "if not lock.acquire(timeout=60): raise TimeoutError    # shows where it would hang",
@@ -222,8 +222,9 @@ def for_waiting_actors(name: str, resource: str) -> Iterator[Remedy]:
 def _change(first: Hung) -> Iterator[Remedy]:
     fix = _fix(first)
     if fix is not None:
-        where = f": {first.place.place}" if first.place else ""
-        yield Remedy(f"{fix.title}{where}", fix.steps, doc=fix.doc)
+        place = f"In {first.place.place}, " if first.place else ""
+        title = f"{place}{fix.title[:1].lower()}{fix.title[1:]}" if place else fix.title
+        yield Remedy(title, fix.steps, doc=fix.doc)
     elif first.kind == "stopped" and first.work.pid:
         steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)
         yield Remedy("Resume the process", steps, risk="disruptive")

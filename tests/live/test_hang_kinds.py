@@ -584,7 +584,7 @@ def test_the_holder_of_a_lock_is_reported_with_what_it_does() -> None:
     verdict = kind_of(process(*[(waits, other, pump)] * 2, locks=[lock]))
     assert verdict is not None
     assert verdict.summary == (
-        "waits for the RLock self.lock in load() (train.py:8), while thread pump waits for a socket in fill() (train.py:20)"
+        "waits for the RLock self.lock in load() (train.py:8), while thread pump waits on a socket in fill() (train.py:20)"
     )
     assert "thread pump holds the lock" in verdict.evidence
     plain = lock | {"type": "Lock", "holder_tid": None, "holder": ""}

@@ -124,9 +124,9 @@ def test_a_chain_ends_at_the_one_culprit(read: Read) -> None:
     assert group.first.kind == "socket"
     assert [t.name for t in group.first.targets] == ["10.0.0.9:5432"]
     assert render.headline(group).startswith(
-        "4 tasks and the driver wait for load() (pid 801), which waits for a socket: 10.0.0.9:5432"
+        "4 tasks and the driver wait for load() (pid 801), which waits on a socket to 10.0.0.9:5432"
     )
-    assert "24 finished peers took 0.50 s" in group.first.reason
+    assert "24 finished load() tasks took 0.50 s" in group.first.reason
 
 
 def test_the_page_and_the_json_name_the_culprit_first(read: Read) -> None:
@@ -185,7 +185,7 @@ def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, 
     assert (len(found.groups), len(found.early)) == (hangs, 1 - hangs)
     if not hangs:
         verdict = render.verdict(render.HungView(found))
-        assert "The oldest wait, 20 s: load() (pid 801) waits" in verdict
+        assert "The oldest wait has lasted 20 s: load() (pid 801) waits" in verdict
 
 
 @pytest.mark.parametrize(("wakes", "hangs"), [(20.0, 0), (-1.0, 0), (9000.0, 1), (None, 1)])
@@ -424,7 +424,7 @@ def test_a_wait_that_nothing_ends_is_reported_before_it_counts_as_hung(
     found = read(tasks=[sample.task(1, "train", needs, **waits)], resources=[free])
     assert (len(found.groups), len(found.early)) == counts
     view = render.HungView(found)
-    assert ("No hang yet" in render.verdict(view)) is bool(counts[1])
+    assert ("Inconclusive" in render.verdict(view)) is bool(counts[1])
     assert len(json.loads(render.to_json(view))["early"]) == counts[1]
 
 
@@ -532,7 +532,7 @@ def in_asyncio(task: sample.Row, rested: float) -> dict[str, list[sample.Row]]:
 def test_a_task_whose_coroutines_wait_for_a_socket_hangs(read: Read) -> None:
     [group] = read(**in_asyncio(LOAD, 280.0)).groups
     assert group.first.kind == "socket"
-    assert "waits in asyncio for a socket: 10.0.0.9:5432" in group.first.summary
+    assert "waits in asyncio on a socket to 10.0.0.9:5432" in group.first.summary
     titles = [remedy.title for remedy in remedies(group)]
     assert titles[0].startswith("Set a timeout on what is awaited")
 
@@ -766,7 +766,7 @@ def test_tasks_that_have_just_begun_are_not_called_busy(read: Read) -> None:
     young, busy = {**LOAD, **hang.since(3)}, sample.running(9, "busy", {}, **OLD)
     found = read(tasks=[young], samples=hang.waiting(young))
     said = render.verdict(render.HungView(found))
-    assert said == "Nothing hangs yet: 1 unfinished task, younger than 5.0 s."
+    assert said == "No task is hung yet: 1 unfinished task, younger than 5.0 s."
     works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
     found = read(**together({"tasks": [young]}, works))
     assert "yet" not in render.verdict(render.HungView(found))
@@ -777,7 +777,7 @@ def test_a_stall_that_is_too_young_for_a_hang_is_no_all_clear(read: Read) -> Non
     found = read(**together({"tasks": [young]}, in_socket(young)))
     assert (found.groups, found.is_stalled, found.is_conclusive) == ((), True, False)
     said = render.verdict(render.HungView(found))
-    assert "The oldest wait, 20 s: load() (pid 801) waits for a socket" in said
+    assert "The oldest wait has lasted 20 s: load() (pid 801) waits on a socket" in said
     busy = sample.running(9, "busy", {}, **OLD)
     works = {"tasks": [busy], "samples": hang.working(busy, ("busy", "etl.py", 3))}
     found = read(**together({"tasks": [young]}, in_socket(young), works))
@@ -803,7 +803,7 @@ def test_work_that_may_poll_for_ever_is_no_all_clear_while_others_wait_for_it(
     listed = [*found.early, *(each.hung for each in found.open)]
     assert (names(listed), len(found.early)) == (["load"], int(age < 60))
     assert (found.groups, found.working, found.is_conclusive) == ((), (), False)
-    assert "Nothing hangs" not in render.verdict(render.HungView(found))
+    assert "No task is hung" not in render.verdict(render.HungView(found))
     assert read(**rows).is_conclusive  # it may serve, or beat
     assert read(**together(rows, FOR_LOAD), finished=[hang.took("load", 5, 200.0)]).is_conclusive
     busy = sample.running(9, "busy", {}, **OLD)
@@ -889,7 +889,9 @@ def test_young_work_that_could_not_be_sampled_is_no_all_clear(tmp_path: Path) ->
     found = hung(case, 60.0, sampled_after=5.0)
     assert names_of(found.unseen) == ["load"]
     view = render.HungView(found)
-    assert render.verdict(view) == "No hang found in what could be inspected: 1 unfinished task."
+    assert (
+        render.verdict(view) == "No hung task found in what could be inspected: 1 unfinished task."
+    )
     assert hung(case, 60.0).unseen == ()
 
 
@@ -1459,7 +1461,7 @@ def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
     [address] = culprit["waits_for"]
     assert address["kind"] == "address"
     assert address["name"].startswith("127.0.0.1:")
-    assert "30 finished peers took" in culprit["why"]  # not those of another name
+    assert "30 finished" in culprit["why"]  # not those of another name
     assert together_with(hanging, "load") == {"load", "train", "driver of job 1"}
     [headline] = [
         g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]

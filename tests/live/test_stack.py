@@ -545,7 +545,7 @@ time.sleep(1000)
 @pytest.mark.parametrize(
     ("awaits", "kind", "words"),
     [
-        ("reads({port})", "socket", "waits in asyncio for a socket: 127.0.0.1:{port}"),
+        ("reads({port})", "socket", "waits in asyncio on a socket to 127.0.0.1:{port}"),
         ("asyncio.sleep(1000)", "unknown", "waits in asyncio: a coroutine that awaits has no stack"),
         ("(await both({port})).serve_forever()", "socket", "waits in asyncio for incoming connections"),
     ],

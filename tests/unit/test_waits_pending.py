@@ -11,6 +11,7 @@ from raydoctor.case import Case
 from raydoctor.diagnosis import engine
 from raydoctor.read import live
 from raydoctor.render import hung as render
+from raydoctor.render.page import plain
 from raydoctor.rules.nested_get_deadlock import nested_get_deadlock
 from raydoctor.rules.placement_group_pending import placement_group_pending
 from raydoctor.rules.shared.live import examples as sample
@@ -18,6 +19,7 @@ from raydoctor.rules.shared.live import hang_examples as hang
 from raydoctor.rules.shared.live import processes
 from raydoctor.waits import remedies
 from raydoctor.waits.hung import HungReport, hung
+from tests.helpers import FIXTURES
 
 REPLICA = "ServeReplica:app:Model"
 
@@ -83,8 +85,8 @@ def test_a_wait_of_two_seconds_is_named(
     assert [each.work.name for each in found.early] == ["rank"]
     assert found.is_conclusive is is_conclusive
     said = render.verdict(render.HungView(found))
-    assert said.startswith("No hang yet: 1 unfinished task, and none has been stuck for 60 s")
-    assert "The oldest wait, 2.0 s: rank() waits for" in said
+    assert said.startswith("Inconclusive: 1 unfinished task, and none has been stuck for 60 s")
+    assert "The oldest wait has lasted 2.0 s: rank() waits for" in said
     assert "2.0 s" in said
 
 
@@ -312,6 +314,18 @@ def test_a_method_that_polls_before_a_queued_call_is_no_all_clear(
     ] * is_alone
 
 
+def test_a_deadlock_counts_and_lists_the_members_beside_its_shortest_cycle() -> None:
+    """Two pairs wait for each other; one of them is the cycle. The sum below would not agree otherwise."""
+    fixture = FIXTURES / "live-nested-get--ray-2.60.0--1-node"
+    with open_capture(str(fixture / "capture.tar.gz")) as capture:
+        found = hung(Case(live.read(capture.files, [])))
+    page = plain(render.render(render.HungView(found)))
+    (group,) = found.groups
+    assert "wait for each other, with 2 more tasks in the same deadlock" in render.headline(group)
+    assert page.count("waits in ray.get for load()") == 2
+    assert "4 of 4 unfinished tasks are hung." in page
+
+
 def test_a_deadlock_of_actors_is_not_fixed_by_returned_references(tmp_path: Path) -> None:
     """An actor holds its CPU until it ends, and its children of the same class are not started by the driver."""
     parent = sample.actor(1, "Node", {"CPU": 1}, pid=801)
@@ -382,6 +396,6 @@ def test_a_command_that_the_table_cut_off_is_cut_between_words(tmp_path: Path) -
     (early,) = found.early
     assert early.summary.endswith("pid 627 runs `python -m pip install -r …`")
     assert render.verdict(render.HungView(found)).endswith(
-        "The oldest wait, 75 s: f() waits for its runtime environment: pid 627 runs "
+        "The oldest wait has lasted 75 s: f() waits for its runtime environment: pid 627 runs "
         "`python -m pip install -r …`; what it waits for ran 3.0 s ago."
     )

@@ -153,7 +153,7 @@ def test_a_job_that_has_only_begun_is_no_all_clear(
     assert left == [f"j{said}"] * is_open
     if is_open:
         again = f"Repeat raydoctor hung in {30 - age} s."
-        assert verdict(found) == f"No hang yet: 0 unfinished tasks. J{said}. {again}"
+        assert verdict(found) == f"Inconclusive: 0 unfinished tasks. J{said}. {again}"
 
 
 def test_an_ended_job_is_never_too_young(tmp_path: Path) -> None:

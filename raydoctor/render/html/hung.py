@@ -35,15 +35,15 @@ def render(view: HungView, of: str) -> str:
            el("h1", "", *clauses(title)),
            remedies(tuple(remedies_of(groups[0])), 1) if groups else None,
            el("p", "dim", more) if more else None),
-        section("groups", "What hangs", *(
+        section("groups", "Hung tasks", *(
             _group(group, number) for number, group in enumerate(groups[:_GROUPS], 1)
         )),
         section("more", "Further groups", _further(groups[_GROUPS:])),
         section("flame", "Flame graph of the hung work", _flame(groups)),
-        section("early", "Waiting, but not stuck for long yet", _members(view.found.early)),
-        section("open", "Waiting for a long time, not known to hang", _members(words.open_waits(view))),
-        section("busy", "Busy for a long time, not known to hang", _members(view.found.working)),
-        section("drivers", "Drivers, not known to hang", _members(view.found.drivers)),
+        section("early", "Waiting, not yet considered hung", _members(view.found.early)),
+        section("open", "Waiting for a long time, not known to be hung", _members(words.open_waits(view))),
+        section("busy", "Busy for a long time, not known to be hung", _members(view.found.working)),
+        section("drivers", "Drivers, not known to be hung", _members(view.found.drivers)),
         section("gaps", "Not inspected", gaps(words.gaps(view))),
     ]  # fmt: skip
     looked = _text.plural(view.looked_at, "sampled process", "sampled processes")

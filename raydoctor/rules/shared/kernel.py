@@ -201,6 +201,7 @@ def how_to_save(case: Case, machine: str, folder: str = "") -> str:
 
     The folder, not one of its files: reports show paths of files without the folders that are always there.
     """
+    put: str
     if case.is_packed and folder:
         put = paste.text(
             "Unpack the archive, put dmesg.txt into its folder {folder}, and diagnose the unpacked folder.",

@@ -53,6 +53,8 @@ class WaitType(NamedTuple):
     """Whether this wait may last without limit and is no hang: a server without callers."""
     in_asyncio: bool = False
     """Whether the thread runs an event loop: what its coroutines wait for is on no stack."""
+    joint: str = ": "
+    """What precedes the details where the sentence has no place for them."""
 
 
 _GIL = "the interpreter's lock (GIL)"
@@ -72,7 +74,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "gpu": WaitType("native", "waits for its GPU"),
     # Threads and their locks
     "lock": WaitType("lock", "waits for a lock"),
-    "named-lock": WaitType("lock", "waits for the {}"),
+    "named-lock": WaitType("lock", "waits for {}"),
     "file-lock": WaitType("lock", "waits for a file lock"),
     "process-lock": WaitType("lock", "waits for a lock shared by several processes"),
     "import-lock": WaitType("lock", "waits for a module that another thread imports"),
@@ -94,7 +96,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "child-pipe": WaitType("subprocess", "waits for a pipe of its child process"),
     "start-child": WaitType("subprocess", "waits for a new process to start its program"),
     # Sockets and pipes
-    "socket": WaitType("socket", "waits for a socket"),
+    "socket": WaitType("socket", "waits on a socket", joint=" to "),
     "send": WaitType("socket", "waits until a socket accepts more data"),
     "connect": WaitType("socket", "connects to a socket"),
     "accept": WaitType("socket", "waits for incoming connections", is_open=True),
@@ -104,7 +106,9 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "grpc": WaitType("socket", "waits for a gRPC reply"),
     "pipe": WaitType("socket", "waits for a pipe"),
     "terminal": WaitType("socket", "waits for input at a terminal"),
-    "asyncio-socket": WaitType("socket", "waits in asyncio for a socket", in_asyncio=True),
+    "asyncio-socket": WaitType(
+        "socket", "waits in asyncio on a socket", in_asyncio=True, joint=" to "
+    ),
     "asyncio-server": WaitType(
         "socket", "waits in asyncio for incoming connections", is_open=True, in_asyncio=True
     ),
@@ -141,9 +145,7 @@ WAITS: Mapping[WaitCode, WaitType] = {
     "lock-or-gil": WaitType("unknown", f"waits for a lock, or for {_GIL}{{}}"),
     "select": WaitType("unknown", "sleeps, or waits for sockets (select)"),
     "read": WaitType("unknown", "reads or writes a file or a pipe"),
-    "unknown": WaitType(
-        "unknown", "waits in a call (perhaps a lock, sleep, file or socket)"
-    ),
+    "unknown": WaitType("unknown", "waits in a call (perhaps a lock, sleep, file or socket)"),
     "not-inspected": WaitType("unknown", "could not be inspected"),
     "busy-without-stack": WaitType("unknown", "uses {}, and its stack could not be read"),
     "waits-without-stack": WaitType("unknown", "waits{}, and its stack could not be read"),
@@ -189,11 +191,11 @@ class Activity(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """`waits for a socket: 10.0.0.9:5432`."""
+        """`waits on a socket to 10.0.0.9:5432`."""
         before, place, after = self.type.sentence.partition("{}")
         if place:
             return f"{before}{self.detail}{after}"
-        return f"{before}: {self.detail}" if self.detail else before
+        return f"{before}{self.type.joint}{self.detail}" if self.detail else before
 
 
 # ------------------------------------------------------------------ frames of Python

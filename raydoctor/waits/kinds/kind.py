@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
     """What a process hangs in."""
 
     activity: Activity
-    """What it does, without the place: `waits for a socket: 10.0.0.9:5432`."""
+    """What it does, without the place: `waits on a socket to 10.0.0.9:5432`."""
     thread: SampledThread | None
     """The thread that does it, in the newest sample."""
     user: SampledFrame | None

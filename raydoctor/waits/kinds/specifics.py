@@ -194,6 +194,9 @@ def process_name(row: Row) -> str:
 # ------------------------------------------------------------------ locks
 
 
+_OF_THREADING = ("Lock", "RLock")
+
+
 def _lock(process: SampledProcess, done: Doing) -> Specifics:
     """A lock's type and name, and its holder as far as that is recorded."""
     rows = _rows(process, "locks")
@@ -202,10 +205,12 @@ def _lock(process: SampledProcess, done: Doing) -> Specifics:
     own = next((row for row in rows if done.thread.tid and row.get("tid") == done.thread.tid), None)
     if own is None or done.code != "lock":
         return Specifics(done.activity)
-    name = f"{own.get('type') or 'lock'} {own.get('name') or ''}".strip()
+    kind, name = own.get("type") or "lock", own.get("name")
+    unnamed = f"a threading.{kind}" if kind in _OF_THREADING else f"a {kind}"
+    lock = f"the {kind} {name}" if name else unnamed
     if not own.get("holder_tid") and not own.get("seen_in"):
-        name += " (which it may already hold)"
-    return Specifics(Activity("named-lock", name), evidence=tuple(_holder(done, own)))
+        lock += " (which it may already hold)"
+    return Specifics(Activity("named-lock", lock), evidence=tuple(_holder(done, own)))
 
 
 def _holder(done: Doing, row: Row) -> Iterator[str]:

@@ -136,14 +136,19 @@ def entities(group: HungGroup) -> Iterator[Entity]:
 
 def waiting(group: HungGroup) -> str:
     """`, and 36 train tasks and the driver wait for it`, or nothing."""
+    if not (those := behind(group)):
+        return ""
+    wait = "waits" if len(group.behind) == 1 else "wait"
+    them = "them" if len(group.culprits) > 1 else "it"
+    return f", and {those} {wait} for {them}"
+
+
+def behind(group: HungGroup) -> str:
+    """`36 train() tasks and the driver`: what waits for the culprits; empty if nothing does."""
     tasks = [h for h in group.behind if h.work.kind != "driver"]
     drivers = len(group.behind) - len(tasks)
     names = {h.work.name for h in tasks}
     noun = f"{called(names.pop())} task" if len(names) == 1 else "task"
     parts = [evidence.many(len(tasks), noun)] if tasks else []
     parts += ["the driver" if drivers == 1 else f"{drivers} drivers"] if drivers else []
-    if not parts:
-        return ""
-    wait = "waits" if len(group.behind) == 1 else "wait"
-    them = "them" if len(group.culprits) > 1 else "it"
-    return f", and {' and '.join(parts)} {wait} for {them}"
+    return " and ".join(parts)
