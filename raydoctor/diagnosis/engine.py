@@ -158,7 +158,7 @@ def run(  # noqa: PLR0913 - each has a default
     gaps += [*unexplained.gaps_of(left), *_other_clusters(case)]
     outside = len(incidents) - len(roots)
     seconds = capture.seconds + time.monotonic() - began
-    stats = Stats(seconds, reading.hits, len(case.events), len(rules), outside)
+    stats = Stats(seconds, reading.hits, len(case.events), len(rules), outside, _has_workers(case))
     state = _status(capture, case, gaps)
     course = (
         _guarded(
@@ -602,6 +602,10 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
 
 
 # ---------------------------------------------------------------- the capture
+
+
+def _has_workers(case: Case) -> bool:
+    return any(line["who"] for line in case.last_lines)
 
 
 def _info(capture: Capture, case: Case) -> CaptureInfo:

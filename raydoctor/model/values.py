@@ -271,6 +271,8 @@ class Stats:
     rules: int = 0
     outside_span: int = 0
     """Incidents that the report leaves out because they do not touch the requested span."""
+    has_workers: bool = False
+    """Whether an output has lines of workers, with the prefix that Ray gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,8 @@ class Report:
     def recognized(self) -> bool:
         """Whether anything in the files is a message of Ray or looks like an error."""
         info = self.capture
-        return bool(self.stats.events or info.ray_versions or info.nodes or self.unexplained)
+        read = self.stats.events or self.stats.has_workers
+        return bool(read or info.ray_versions or info.nodes or self.unexplained)
 
     @property
     def complete(self) -> bool:

@@ -51,6 +51,10 @@ _RAYS_FAILURE = pattern(
     r".{0,300} with the following error:\s*$"
 )
 """Above another process's traceback: `The agent on node … failed with the following error:`."""
+_RAYS_QUOTE = pattern(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t(?:WARNING|ERROR) worker\.py:\d+ -- Traceback \(most recent"
+)
+"""A traceback that another process sent to the driver, such as that of an IO worker which could not spill."""
 _RETRY = "so the task will be retried. Error: User exception:"
 """Above the exception of a task that Ray runs again: only the first line of the message has its prefix."""
 _IGNORED = "Exception ignored in"
@@ -61,6 +65,7 @@ _NOISE = (
     *("wandb: ", "srun: ", "slurmstepd: ", "make: *** ", "make[", "ERROR conda.cli.main_run:"),
     *(_IGNORED, "Warning: WARNING: destroy_process_group() was not called"),
     "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace",
+    "Status message: Job entrypoint command failed",
     # The second line of a raylet's warning about a request that waits (1.2 to 1.8).
     ". In total there are ",
 )
@@ -68,6 +73,8 @@ _AT_EXIT = pattern(
     r"resource_tracker: There appear to be \d+ leaked|  warnings\.warn\("
     r"|torch/distributed/elastic/\S+\.py:\d+\] "
 )
+_BANNER = pattern(r"-{4,200}|Job '[^'\s]{1,100}' failed")
+"""What `ray job submit` prints below the output of a job that failed; a paste may end within it."""
 _OF_CHILD = (
     "subprocess.CalledProcessError: Command ",
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
@@ -304,6 +311,8 @@ def _own_lines(
             continue
         quoting[writer] = _quoting(quoting.get(writer, ""), text)
         is_own = text.strip() and not quoting[writer] and not _is_rays(text)
+        if source.is_excerpt and _BANNER.fullmatch(text):
+            is_own = False
         if not line.echo and line.level in _ERRORS:
             last_error = offset
         if whole and is_own and line.echo in _OF_WORKERS:
@@ -321,6 +330,8 @@ def _quoting(state: str, text: str) -> str:
     """A traceback that Ray quotes or Python ignores: announced, then its frame or exception; else empty."""
     if _RAYS_FAILURE.match(text) or text.startswith(_IGNORED):
         return "announced"
+    if _RAYS_QUOTE.match(text):
+        return "frame"
     if state == "announced":
         return "frame" if text.startswith(_TRACEBACK) or "ray::" in text else ""
     if state == "frame":
@@ -338,7 +349,7 @@ def _is_rays(text: str) -> bool:
 
 def _first_of(writers: dict[str, list[_Own]], is_cut: bool) -> list[_Own]:
     """The traceback that ended a process, and that was printed first."""
-    blocks = [_fatal(lines) or _last_traceback(lines, is_cut) for lines in writers.values()]
+    blocks = [_fatal(lines, is_cut) or _last_traceback(lines, is_cut) for lines in writers.values()]
     of_ends = [block for block in blocks if block]
     causes = [block for block in of_ends if not _points_elsewhere(block)]
     return min(causes or of_ends, key=lambda block: block[0].offset, default=[])
@@ -416,8 +427,8 @@ def _points_elsewhere(block: list[_Own]) -> bool:
     return any(words in block[-1].text for words in ELSEWHERE)
 
 
-def _fatal(own: list[_Own]) -> list[_Own]:
-    """The traceback that vLLM logged as the end of a process."""
+def _fatal(own: list[_Own], is_cut: bool) -> list[_Own]:
+    """The traceback that vLLM logged as the end of a process; `is_cut`: the output may end within it."""
     for n, line in enumerate(own[:-1]):
         if line.text.startswith(_FATAL) and own[n + 1].text.startswith(_TRACEBACK):
             block = own[n + 1 :]
@@ -425,6 +436,7 @@ def _fatal(own: list[_Own]) -> list[_Own]:
                 goes_on = end < len(block) and block[end].text.startswith(_CHAINED)
                 if not goes_on and not each.text.startswith((" ", _TRACEBACK, *_CHAINED)):
                     return block[:end]
+            return block if is_cut else []
     return []
 
 

@@ -440,13 +440,17 @@ def _verdict(view: _View) -> Page:
     return [_named(head, state, style), *rest, ()]
 
 
+_SERIOUS = ("kube.", "slurm.", "log.critical", "log.traceback", "log.echoed_traceback")
+"""Kinds of symptoms of which a report does not say that they may be harmless."""
+
+
 def verdict(report: Report) -> tuple[str, str, str]:
     """The conclusion if there is no error: a few words, their style, and a sentence."""
     if report.diagnoses:
         return "INCONCLUSIVE", "warning", f"There may also be an error: {_first_gap(report)}"
     if report.unexplained:
         sentence = "No rule matches the errors above."
-        if not any(each.kind.startswith(("kube.", "slurm.")) for each in report.unexplained):
+        if not any(each.kind.startswith(_SERIOUS) for each in report.unexplained):
             sentence += " They may be harmless."
         return "NO CAUSE FOUND", "warning", sentence
     if not report.complete and not report.recognized:

@@ -369,6 +369,11 @@ def _of_status_message(case: Case, message: Event) -> Finding:
         explains=(Entity("submission", ""),),
         caused_by=tuple(entity for event in inside for entity in case.explained_with(event)),
         remedies=(
+            *(
+                _fix_place(raised)
+                if raised and not (raised.is_rays_own or raised.is_elsewhere)
+                else ()
+            ),
             Remedy(
                 "Read the job's whole output", ("ray job logs SUBMISSION_ID",), doc=jobs.JOBS_DOC
             ),
@@ -437,7 +442,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         (
             Link(
                 ending,
-                f"{name} ends with this {'traceback, and the program printed nothing after it' if is_certain else 'line'}",
+                f"{name} ends {_how_output_ends(ending, raised)}",
                 raised.code,
             ),
         ),
@@ -450,6 +455,15 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
+
+
+def _how_output_ends(ending: Event, raised: Raised) -> str:
+    if not raised.type:
+        return "within this traceback"
+    if not is_certain_end(ending):
+        return "with this line"
+    nothing = "" if ending.source.is_excerpt else ", and the program printed nothing after it"
+    return f"with this traceback{nothing}"
 
 
 def _of_cut_program(
@@ -516,18 +530,27 @@ def _of_hydra(case: Case, ending: Event) -> Finding:
 
 def _of_rays_own(case: Case, ending: Event, raised: Raised) -> Finding | None:
     """A program that one of Ray's exceptions ended, if no other rule knows the exception: its message says why."""
-    if case.accounted or not is_certain_end(ending) or not raised.message:
+    is_cut = not raised.message and ending.source.is_excerpt
+    if case.accounted or not is_certain_end(ending) or not (raised.message or is_cut):
         return None
+    said = ", whose message the console cut off" if is_cut else ""
     return Finding(
-        f"{_program(raised)} ended with {_cut(str(raised))}{_at(raised)}",
+        f"{_program(raised)} ended with {_cut(str(raised))}{_at(raised)}{said}",
         (Link(ending, "the program ends with an exception of Ray", raised.code),),
         explains=(program(ending),),
         severity="warning",
-        remedies=(_CLOSED,) if raised.name == "RayChannelError" else (),
+        remedies=(_CLOSED,)
+        if raised.name == "RayChannelError"
+        else (_READ_MESSAGE,)
+        if is_cut
+        else (),
         covers=tuple(_inside(case, ending)),
     )
 
 
+_READ_MESSAGE = Remedy(
+    "Read the message of this exception where the program ran: Ray's message names the cause"
+)
 _CLOSED = Remedy(
     "Find the actor of the compiled graph that ended or raised first: its end closes the channels of the others",
     (
@@ -568,7 +591,9 @@ def _of_other_process(case: Case, ending: Event, raised: Raised) -> Finding:
 
 
 def _program(raised: Raised) -> str:
-    """`The driver program`, or the installed command whose script the traceback begins with."""
+    """`The driver program`, the engine of vLLM, or the installed command whose script the traceback begins with."""
+    if any(frame.function == "run_engine_core" for frame in raised.frames[:3]):
+        return "The engine process of vLLM"
     return f"The command {raised.command}" if raised.command else "The driver program"
 
 

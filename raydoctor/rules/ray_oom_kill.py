@@ -224,7 +224,7 @@ def _without_report(case: Case, found: list[OomReport]) -> Iterator[Finding]:
             count=evidence.deaths(exits),
             severity=evidence.severity(case, exits),
             remedies=(_READ_REPORT,),
-            covers=evidence.exit_events(exits),
+            covers=(*evidence.exit_events(exits), *_raised(case)),
         )
     yield from _only_counted(case, nodes | {e.node for e in exits})
     if not (exits or found or case.of(OOM_SUMMARY.kind)):
@@ -260,16 +260,20 @@ def _refused(name: str, events: list[Event]) -> Finding:
     )
 
 
-def _only_raised(case: Case) -> Iterator[Finding]:
-    """Exceptions of which a console shows only the first words, or the last."""
-    raised = [e for e in case.of(TAIL.kind) if e.source.is_excerpt]
-    raised += [
+def _raised(case: Case) -> list[Event]:
+    """The kills that an excerpt shows as exceptions, also those that reading it made of a worker's exit."""
+    return [
         e
         for e in case.of(RAY_EXCEPTION.kind)
         if e.source.is_excerpt
         and "OutOfMemoryError" in (e["type"], e["inner"])
         and "low on memory" in e["what"]
     ]
+
+
+def _only_raised(case: Case) -> Iterator[Finding]:
+    """Exceptions of which a console shows only the first words, or the last."""
+    raised = [*(e for e in case.of(TAIL.kind) if e.source.is_excerpt), *_raised(case)]
     if raised:
         yield Finding(
             "Ray's memory monitor killed a worker because its node ran low on memory",

@@ -43,7 +43,7 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import store
 from raydoctor.rules.shared.setup.worker_start import TRACEBACK, UNREGISTERED
-from raydoctor.rules.shared.traceback import parse
+from raydoctor.rules.shared.traceback import BEGIN, is_usual, parse
 
 _STORAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/external_storage.py"
 _SETUP_FRAME = f'  File "{_STORAGE}", line 599, in setup_external_storage\n'
@@ -56,6 +56,16 @@ IO_FAILED = Signal(
     extent="record", symptom=True, fold=("doing",),
 )  # fmt: skip
 """`_raylet.pyx`, 2.9.3 to 2.60: the IO worker logs it, and Ray sends it to drivers after a traceback."""
+_HANDLER = Signal(
+    "spill.traceback", "_objects_handler",
+    r'^ +File "python/ray/_raylet\.pyx", line \d{1,6}, in ray\._raylet\.(?P<doing>spill|restore_spilled|delete_spilled)_objects_handler(?P<what>(?:\n.*)?)',
+    ("raylet-echo", *DRIVER),
+    '  File "python/ray/_raylet.pyx", line 908, in ray._raylet.spill_objects_handler\n'
+    '  File "/app/ray/_private/external_storage.py", line 149, in _write_multiple_objects\n    written_bytes = f.write(payload)\nOSError: disk quota exceeded',
+    extent="record", fold=("doing",),
+)  # fmt: skip
+"""The outermost frame of that traceback (1.3 to 2.60), where a paste ends above the line of the IO worker."""
+_DOING = {"spill": "spilling", "restore_spilled": "restoring", "delete_spilled": "deleting"}
 _STARTED = Signal(
     "store.started", "Starting object store with directory ",
     r"^Starting object store with directory [^,\n]{1,300}, fallback (?P<directory>/[^,\n]{1,300}),", ("raylet-out",),
@@ -80,7 +90,7 @@ SETUP_FAILED = Signal(
     explains=("spilling", "start-crashed", "waiting"),
     caused_by=("arguments", "disk", "spilling"),
     daemons_record=True,
-    looks_for=(IO_FAILED, SETUP_FAILED, _STARTED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
+    looks_for=(IO_FAILED, SETUP_FAILED, _HANDLER, _STARTED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
 )  # fmt: skip
 def spill_failed(case: Case) -> Iterator[Finding]:
     """One finding per node and failed operation, and one for an unusable configuration."""
@@ -89,6 +99,8 @@ def spill_failed(case: Case) -> Iterator[Finding]:
         by_kind = evidence.grouped(events, lambda e: e["doing"])
         for doing, same in by_kind.items():
             yield _io_failed(case, node, doing, same)
+    if not failed:
+        yield from _cut_off(case)
     if setup := case.of("spill.setup_failed"):
         spilling = [e for e in failed if e["doing"] == "spilling"]
         yield _setup_failed(case, setup, set(store.by_node(case, spilling)))
@@ -127,6 +139,33 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
         remedies=_remedies(error, doing, directory),
         covers=(*events, *(errors if doing == "spilling" else ()), *_tracebacks(case, error)),
     )  # fmt: skip
+
+
+def _cut_off(case: Case) -> Iterator[Finding]:
+    """A failed operation of an IO worker of which a paste shows the traceback alone, perhaps not to its end."""
+    for event in case.of(_HANDLER.kind)[:1]:
+        raised = parse(f"{BEGIN}\n{event.message}")
+        if not event.source.is_excerpt:
+            continue
+        shown = str(raised) if raised else ""
+        is_whole = raised is not None and (bool(raised.message) or is_usual(raised.name))
+        error = (
+            shown if is_whole else f"the console cut off its error{f' ({shown}…)' if shown else ''}"
+        )
+        doing = _DOING[event["doing"]]
+        yield Finding(
+            f"{_OPERATION[doing]} failed: {error}",
+            (Link(event, "an IO worker of Ray raised it, and sent it to the driver", raised.code if raised else ""),),
+            explains=(Entity("spilling", "" if doing == "spilling" else f" {doing}"),),
+            caused_by=(
+                *(Entity("disk", e["dir"]) for e in case.of(store.DISK_OVER[0].kind)),
+                *(Entity("disk", node) for node in ("", *case.ledger.node_ips)),
+                Entity("arguments", "large"),
+            ),
+            severity="warning",
+            remedies=_remedies(error, doing, ""),
+            covers=(event, *_around(case, [event])),
+        )  # fmt: skip
 
 
 _NO_ROOM = ("OutOfDiskError", "ObjectStoreFullError")
@@ -331,6 +370,8 @@ _LOGGED = (
 )
 _OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full\n"
 
+_PUSHED = f"2026-11-21 10:55:41,241\tWARNING worker.py:1829 -- {BEGIN}\n{_HANDLER.sample.partition('r: disk')[0]}"
+
 EXAMPLES: tuple[Example, ...] = (
     Example(
         "the spill directory is full",
@@ -386,5 +427,24 @@ EXAMPLES: tuple[Example, ...] = (
         "a task prints the same text",
         f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
         logs=QUIET_LOGS,
+    ),
+    console(
+        "a paste ends within the error of an IO worker",
+        _PUSHED,
+        says=("failed: the console cut off its error (OSErro…)",),
+        severity="warning",
+    ),
+    console(
+        "the same below a disk that is too full",
+        f"(raylet) [2026-11-21 10:55:31,567 E 29 29] (raylet) file_system_monitor.cc:105: {store.DISK_OVER[0].sample}\n{_PUSHED}",
+        roots=("disk-full",),
+        consequences=("spill-failed",),
+        severity="warning",
+    ),
+    console(
+        "the driver's own traceback below such a record",
+        f"{_PUSHED}r: disk quota exceeded\n{BEGIN}\n  File \"/app/etl.py\", line 8, in <module>\n    rows['x']\nKeyError: 'x'\n",
+        roots=("job-failed", "spill-failed"),
+        severity="warning",
     ),
 )

@@ -566,10 +566,18 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
 
 def _in_workers(case: Case) -> Iterator[Finding]:
     """Tracebacks with which an excerpt ends, and whose frames show that a worker executed an actor's method."""
-    for end, raised in ended_programs(case):
-        method = raised.executed if end.source.is_excerpt else ""
+    # Where Ray knows no name of a worker's task, it prints the worker's output as the raylet's.
+    of_raylet = (
+        (each, raised)
+        for each in case.of(*TRACEBACKS)
+        if each["who"] == "raylet" and not evidence.later_output(case, each, is_line=True)
+        and (raised := parse(each.message) or cut_off(each.message))
+    )  # fmt: skip
+    for end, raised in (*ended_programs(case), *of_raylet):
+        method = raised.executed
         if (
-            not method
+            not end.source.is_excerpt
+            or not (method or raised.is_of_method)
             or method == "__init__"
             or raised.is_rays_own
             or (not raised.type and raised.is_waiting)
@@ -579,12 +587,14 @@ def _in_workers(case: Case) -> Iterator[Finding]:
             "The training function of a trial of Ray Tune"
             if _is_of_trial(raised)
             else f"Method {called(method)} of an actor"
+            if method
+            else "A method of an actor"
         )
         yield Finding(
             f"{ran} raised {_what(raised)}",
             (Link(end, "the frames are those of a worker that executes a method", raised.code),),
             explains=(Entity("task-error", f"method {method}"), program(end)),
-            subjects=(Subject("task", None, method),),
+            subjects=(Subject("task", None, method or None),),
             severity=None if raised.type else "warning",
             remedies=(
                 Remedy(f"Trace why {raised.place} raises {raised.name}")
@@ -993,7 +1003,8 @@ def _what(raised: Raised) -> str:
     first = raised.first
     is_chained = not raised.type and first is not raised and not first.is_rays_own
     what = _cut(str(raised)) if raised.type else "an exception that the console cut off"
-    place = f", in {raised.place}" if raised.place else ""
+    is_told = raised.place and (raised.type or not raised.place.is_rays)
+    place = f", in {raised.place}" if is_told else ""
     return f"{what}{place}{f', after {_cut(str(first))}' if is_chained else ''}"
 
 

@@ -73,6 +73,7 @@ def end_of(folder: Path, text: str, *, is_excerpt: bool = False) -> Event:
         f"{FRAMES}ValueError: x\n{IGNORED}",
         f"{FRAMES}ValueError: two lines\n  the second is indented\n",
         f"{CAUGHT}went on\n{FRAMES}ValueError: x\n",
+        "2026-11-21 10:57:30,138\tWARNING worker.py:1829 -- " + CAUGHT + f"{FRAMES}ValueError: x\n",
         f"{FRAMES}ray.exceptions.RayTaskError(KeyError): ray::f() (pid=1, ip=10.0.0.2)\n  File \"/app/t.py\", line 4, in f\nKeyError: 'y'\n",
         CHAIN,
         f"{FRAMES}ValueError: x\nwandb: View run a at b\nsrun: error: h7: task 0: Exited with exit code 1\n",
@@ -94,10 +95,15 @@ def test_it_ended_the_program(tmp_path: Path, text: str) -> None:
     assert end_of(tmp_path, text)["ended_by"] == "traceback"
 
 
+PUSHED = f"2026-11-21 10:57:30,138\tWARNING worker.py:1829 -- {CAUGHT}"
+"""What an IO worker raised, as Ray sends it to the driver."""
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "done\n",
+        f"done\n{PUSHED}",
         f"done\n{IGNORED}",
         f"{FRAMES}ValueError: x\nwent on\n",
         f"Error executing job with overrides: ['a=1']\n{CAUGHT}went on\n",

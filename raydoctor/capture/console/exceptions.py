@@ -208,6 +208,12 @@ def completed(text: str) -> str:
     return f"{match['before']}{names[0]}: {_BEGINS.get(names[0], '')}" if match and is_cut else text
 
 
+def named(name: str) -> str:
+    """The name of an exception as a traceback would have it, with its module if only Ray has such."""
+    is_rays = name in _NAME.split("|") and name != "OutOfMemoryError"  # torch has one
+    return f"ray.exceptions.{name}" if is_rays else name
+
+
 _OF_RAY = ("Status message: ", "Exception raised in creation task: ")
 """Ray's own messages about a submitted job and an actor's constructor, which rules match."""
 

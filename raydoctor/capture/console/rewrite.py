@@ -89,7 +89,8 @@ class Rewriter:
                 for each in deinterleaver.add(number, line):
                     self._append(*each, shown)
         if self._is_alone and drawn.form == "ipython":  # the heading names the exception
-            for each in deinterleaver.add(lines[-1][0], Stripped(drawn.name, changed=True)):
+            named = Stripped(exceptions.named(drawn.name), changed=True)
+            for each in deinterleaver.add(lines[-1][0], named):
                 self._append(*each, shown)
         for each in deinterleaver.release():
             self._append(*each, shown)

@@ -141,6 +141,7 @@ _NUMBER = pattern(r"[ \t]{0,8}(?P<number>\d{1,7})")
 _DIGITS_OF_NUMBER = 8
 _AFTER_NUMBER = pattern(r"\t|[ ]?[|:│][ ]?")
 _FRAME_OF_FLAT = 'File "'
+_QUOTED = ('"Traceback (most recent call last):', "'Traceback (most recent call last):")
 _FLAT_FRAMES = pattern(r"File \"[^\"\n]{1,400}\", line \d{1,7},? in ")
 _FLAT_STARTS = pattern(
     r"(?<=\s)(?=Traceback \(most recent call last\):|File \"[^\"\n]{1,400}\", line \d+,? in "
@@ -189,6 +190,8 @@ _BELOW = pattern(
 )
 """The program's line below a frame, and the marks below that."""
 _BELOW_FRAME = 2
+_UNCLOSED = pattern(r'^[^"\n]{0,300}\bFile "[^"\n]{1,400}\.py(?=, line \d{1,7}, in )')
+"""A frame of which someone who shortened a path also removed the quotation mark at its end."""
 _TYPED_FRAME = "File \u201c"
 _TYPED_QUOTES = {ord("\u201c"): '"', ord("\u201d"): '"', ord("\u2018"): "'", ord("\u2019"): "'"}
 """Quotation marks of a word processor."""
@@ -401,6 +404,7 @@ def without_common_prefix(lines: list[Numbered]) -> list[Numbered]:
 
 def without_quotation(raws: list[str]) -> list[str]:
     """The lines without what encloses nearly all of them: backticks, or a field of a table of CSV."""
+    raws = _unquoted(raws)
     sample = [raw for raw in raws[:_SAMPLED] if raw.strip()]
     for form, mark in ((_CODE_SPAN, "`"), (_CSV, '"')):
         if len(sample) < _FEWEST or mark not in sample[0]:
@@ -424,6 +428,15 @@ def numbers_between(raws: list[str]) -> set[int]:
     steps = {(place - before, number - last) for (before, last), (place, number) in pairwise(found)}
     is_counted = len(found) >= _FEWEST and steps == {(2, 1)} and len(raws) <= 2 * len(found) + 1
     return {place for place, _ in found} if is_counted else set()
+
+
+def _unquoted(raws: list[str]) -> list[str]:
+    """The lines with a space for a quotation mark left of a traceback, if its other lines are set so."""
+    n = next((n for n, raw in enumerate(raws[:_SAMPLED]) if raw.strip()), 0)
+    is_shifted = n + 1 < len(raws) and raws[n + 1].startswith(f"   {_FRAME_OF_FLAT}")
+    if not is_shifted or not raws[n].startswith(_QUOTED):
+        return raws
+    return [*raws[:n], f" {raws[n][1:]}", *raws[n + 1 :]]
 
 
 def without_unknown_prefix(raws: list[str]) -> list[str]:
@@ -617,6 +630,7 @@ def reindented(lines: list[Numbered]) -> list[Numbered]:
     below = 0
     for number, raw in lines:
         text = raw.translate(_TYPED_QUOTES) if _TYPED_FRAME in raw else raw
+        text = _UNCLOSED.sub(r'\g<0>"', text) if ".py, line " in text else text
         if result and _OPEN_FRAME.search(result[-1][1]) and _FUNCTION.fullmatch(text):
             result[-1] = (result[-1][0], f"{result[-1][1].rstrip()} {text.strip()}")
             continue

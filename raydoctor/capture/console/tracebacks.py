@@ -37,7 +37,8 @@ _IPYTHON = pattern(
 """The heading, within which a paste may end."""
 _IPYTHON_FRAME = pattern(
     r"\s*(?:File (?P<file>\S+):(?P<line>\d{1,7}), in (?P<function>[\w<>.]+)"
-    r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\])(?:, line (?P<cell_line>\d{1,7})| in (?P<in>\S+))?)"
+    r"|(?P<cell>Cell In ?\[\d+\]|Input In \[\d+\])"
+    r"(?:, line (?P<cell_line>\d{1,7})|,? in (?:<cell line: (?P<first_line>\d{1,7})>|(?P<in>\S+)))?)"
 )
 _OLD_FRAME = pattern(
     r"(?P<file>(?:[~/.]|[A-Za-z]:\\)[^\s:()]{1,400}|<[\w.-][\w .-]{0,80}>) in "
@@ -45,6 +46,9 @@ _OLD_FRAME = pattern(
 )
 """IPython 7 and Colab: the line's number is only at the arrow below."""
 _COLAB_LINK = pattern(r"\[(?P<text>[^\[\]\n]{1,400})\]\(https?://localhost:\d{1,5}/#\)")
+_VSCODE_LINK = pattern(
+    r"\[(?P<text>(?:[^\[\]\n]|\[\d{1,6}\]){1,400})\]\(vscode-[\w-]{1,40}:[^()\n]{0,600}\)"
+)
 _ARROW = pattern(r"-{1,8}> ?(?P<line>\d{1,7})\b")
 _FRAMES = pattern(r"\d{1,4} frames$")
 _OF_FRAME = "File "
@@ -225,6 +229,8 @@ class DrawnTracebacks:
     def _ipython(self, text: str) -> str | None:
         if "](http" in text:
             text = _COLAB_LINK.sub(r"\g<text>", text, count=1)
+        elif "](vscode-" in text:
+            text = _VSCODE_LINK.sub(r"\g<text>", text)
         if frame := _OLD_FRAME.match(text):
             is_cell = frame["function"].startswith("<cell ")
             self._frame = (frame["file"], "<module>" if is_cell else frame["function"])
@@ -235,7 +241,7 @@ class DrawnTracebacks:
         if frame := _IPYTHON_FRAME.match(text):
             return _as_python(
                 frame["file"] or frame["cell"],
-                frame["line"] or frame["cell_line"] or "0",
+                frame["line"] or frame["cell_line"] or frame["first_line"] or "0",
                 frame["function"] or frame["in"] or "<module>",
             )
         is_cut = _OF_FRAME.startswith(text.strip())  # also an empty line

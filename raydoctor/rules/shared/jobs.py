@@ -45,6 +45,12 @@ STATUS_MESSAGE = Signal(
     "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
 )  # fmt: skip
 """Last output of `ray job submit`, below the job's own output."""
+CUT_STATUS_MESSAGE = Signal(
+    STATUS_MESSAGE.kind, "Job entrypoint command failed",
+    rf"^{_BEFORE}Job entrypoint command failed(?: (?:w|wi|wit|with)(?: (?:e|ex|exi|exit)(?: (?:c|co|cod|code))?)?)?[ .…]{{0,4}}$", DRIVER,
+    "Status message: Job entrypoint command failed with exi",
+)  # fmt: skip
+"""The same, within which a paste ends."""
 OLD_STATUS_MESSAGE = Signal(
     STATUS_MESSAGE.kind, "Job failed due to an application error, last available logs",
     rf"^{_BEFORE}Job failed due to an application error, last available logs", DRIVER,
@@ -65,7 +71,16 @@ ACCEPTED = Signal(
 )  # fmt: skip
 """Below it, `ray job submit` prints the job's own output."""
 
-SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE, OLD_STATUS_MESSAGE, UNEXPECTED)
+SIGNALS = (
+    SUBMITTED,
+    COMPLETED,
+    EXITED,
+    ENTRYPOINT,
+    STATUS_MESSAGE,
+    CUT_STATUS_MESSAGE,
+    OLD_STATUS_MESSAGE,
+    UNEXPECTED,
+)
 
 _SHELL = 128
 """The number that a shell adds to the signal that ended its command."""

@@ -45,8 +45,9 @@ _LIBRARIES = (
     "<frozen ",
 )
 _STRING = "<string>"
+_OF_METHOD = "actor_method_executor"
 _EXECUTORS = {
-    "ray/_private/function_manager.py": "actor_method_executor",
+    "ray/_private/function_manager.py": _OF_METHOD,
     "ray/util/tracing/tracing_helper.py": "_resume_span",
     "ray/tune/function_runner.py": "run",
     "ray/tune/trainable/function_trainable.py": "run",
@@ -167,6 +168,11 @@ class Raised(NamedTuple):
         return ""
 
     @property
+    def is_of_method(self) -> bool:
+        """Whether a worker ran a method of an actor, even if the text ends above the method's own frame."""
+        return any(frame.function == _OF_METHOD for frame in self.frames)
+
+    @property
     def is_waiting(self) -> bool:
         """Whether its frames wait for a result of Ray, so that the exception may be that of the result."""
         return any("ray.get(" in frame.code for frame in self.frames)
@@ -240,6 +246,11 @@ def cut_off(text: str) -> Raised | None:
     is_whole = bool(raised.frames[-1].function or raised.frames[-1].code)
     frames = raised.frames if is_whole or len(raised.frames) == 1 else raised.frames[:-1]
     return raised._replace(type="", frames=frames)
+
+
+def is_usual(name: str) -> bool:
+    """Whether a class has the usual name of an exception, so that a cut did not shorten it."""
+    return _USUAL_NAME.search(name) is not None
 
 
 def lone(text: str) -> Raised | None:

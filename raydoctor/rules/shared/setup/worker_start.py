@@ -247,7 +247,17 @@ def _is_of_start(event: Event) -> bool:
         is_raylets
         and not any(part in event.message for part in _DAEMONS)
         and not _is_interrupted(event)
+        and not executed(event)
     )
+
+
+_EXECUTES = ", in ray._raylet.execute_task"
+"""A frame of a worker that has started: it runs a task or a method."""
+
+
+def executed(event: Event) -> bool:
+    """Whether a traceback is that of a task or a method, so that its worker had started."""
+    return _EXECUTES in event.message
 
 
 def _is_interrupted(event: Event) -> bool:

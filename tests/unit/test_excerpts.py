@@ -1,0 +1,191 @@
+"""Excerpts of consoles that end within what matters, and look-alikes that are to stay as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from raydoctor.case.rule import console
+from raydoctor.model.values import Report
+from raydoctor.render import page
+from raydoctor.render import report as render_report
+from tests.helpers.examples import run_of
+
+BEGIN = "Traceback (most recent call last):\n"
+EXECUTED = (
+    f"{BEGIN}"
+    '  File "python/ray/_raylet.pyx", line 1807, in ray._raylet.execute_task\n'
+    '  File "python/ray/_raylet.pyx", line 1754, in ray._raylet.execute_task.function_executor\n'
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/function_manager.py", line 726, in actor_method_executor\n'
+    "    return method(__ray_actor, *args, **kwargs)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/util/tracing/tracing_helper.py", line 467, in _resume_span\n'
+    "    return method(self, *_args, **_kwargs)\n"
+)
+METHOD = (
+    f'{EXECUTED}  File "/app/shop/pricing.py", line 51, in quote\n    table = self.tables[region]\n'
+)
+MAIN = f'{BEGIN}  File "/app/shop/train.py", line 108, in <module>\n    main()\n'
+
+
+def report_on(text: str) -> Report:
+    return run_of(console("", text))[0]
+
+
+def shown(text: str) -> str:
+    return " ".join(page.plain(render_report.render(report_on(text))).split())
+
+
+def roots_of(text: str) -> list[tuple[str, str]]:
+    return [(root.rule, root.headline) for root in report_on(text).roots]
+
+
+def of_raylet(text: str) -> str:
+    return "".join(f"(raylet) {line}\n" for line in text.splitlines())
+
+
+# ---------------------------------------------------------------- methods of actors
+
+
+@pytest.mark.parametrize("text", [of_raylet(METHOD), f'"{METHOD}'.replace("\n", "\n ").rstrip(" ")])
+def test_frames_of_a_worker_show_that_a_method_ran(text: str) -> None:
+    ((rule, headline),) = roots_of(text)
+    assert rule == "task-exception"
+    assert headline.startswith("Method quote() of an actor raised an exception that the console")
+
+
+def test_the_method_may_be_cut_off_itself() -> None:
+    ((rule, headline),) = roots_of(
+        of_raylet(EXECUTED.partition('  File "/venv/lib/python3.11/site-packages/ray/util')[0])
+    )
+    assert (rule, headline) == (
+        "task-exception",
+        "A method of an actor raised an exception that the console cut off",
+    )
+
+
+def test_a_worker_that_imports_still_dies_while_starting() -> None:
+    text = f'{BEGIN}  File "/app/shop/site.py", line 3, in <module>\n    import core\n'
+    ((rule, _),) = roots_of(of_raylet(text))
+    assert rule == "worker-start-crashed"
+
+
+def test_a_method_whose_worker_continues_is_no_failure() -> None:
+    assert roots_of(f"{of_raylet(METHOD)}epoch 2\nepoch 3\nepoch 4\n") == []
+
+
+# ---------------------------------------------------------------- submitted jobs
+
+
+def test_a_job_whose_module_is_missing_above_a_cut_banner() -> None:
+    text = f"Tailing logs until the job exits (disable with --no-wait):\n{MAIN}ModuleNotFoundError: No module named 'fastattn'\n\n----"
+    ((rule, headline),) = roots_of(text)
+    assert rule == "job-failed"
+    assert "No module named 'fastattn'" in headline
+
+
+def test_a_rule_above_more_output_proves_nothing() -> None:
+    assert (
+        roots_of(
+            f"{MAIN}ModuleNotFoundError: No module named 'fastattn'\n----\nuses the slow path\nepoch 1\n"
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("end", ["exi", "exit code", "", "exit code 1, last available"])
+def test_a_status_message_may_be_cut_off(end: str) -> None:
+    text = f"{MAIN}ValueError: no rows\n\nStatus message: Job entrypoint command failed{' with ' * bool(end)}{end}"
+    ((rule, headline),) = roots_of(text)
+    assert rule == "job-failed"
+    assert "ValueError: no rows" in headline
+
+
+def test_words_about_such_a_message_are_none() -> None:
+    assert roots_of("Job entrypoint command failed with excuses, so we restart it\nepoch 1\n") == []
+
+
+def test_frames_without_their_second_quotation_mark() -> None:
+    text = f'{MAIN}  File "/app/shop/rows.py, line 9, in load\n    read()\nValueError: no rows\n'
+    assert roots_of(text) == [
+        ("job-failed", "The driver program ended with ValueError: no rows, in load() (rows.py:9)")
+    ]
+
+
+# ---------------------------------------------------------------- what a report says of an excerpt
+
+
+def test_an_excerpt_does_not_show_what_followed() -> None:
+    for text in (MAIN, f"{MAIN}ValueError: no rows\n"):
+        assert "printed nothing after it" not in shown(text)
+
+
+def test_lines_with_rays_prefix_are_rays() -> None:
+    text = "(WorkerDict pid=17) loading shard 3 [repeated 7x across cluster]\n(WorkerDict pid=18) loaded\n"
+    assert "right file" not in shown(text)
+    assert "right file" in shown("loading shard 3\nloaded\n")
+
+
+# ---------------------------------------------------------------- engines and notebooks
+
+ENGINE = "(EngineCore_DP0 pid=977) ERROR 03-18 18:02:58 [core.py:1006] "
+CORE = '  File "/venv/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 996, in run_engine_core'
+
+
+def of_engine(*lines: str) -> str:
+    return "".join(f"(Server pid=976) {ENGINE}{line}\n" for line in lines)
+
+
+def test_an_engine_that_fails_to_start_in_a_paste_that_ends_there() -> None:
+    text = of_engine(
+        "EngineCore failed to start.", BEGIN.rstrip(), CORE, "    engine_core = EngineCoreProc("
+    )
+    assert roots_of(text) == [
+        (
+            "job-failed",
+            "The engine process of vLLM ended with an exception that the console cut off, "
+            "in run_engine_core() (vllm/v1/engine/core.py:996)",
+        )
+    ]
+
+
+def test_another_traceback_of_an_engine_is_not_its_end() -> None:
+    text = of_engine("Profiler failed.", BEGIN.rstrip(), CORE, "    engine_core = EngineCoreProc(")
+    assert roots_of(f"{text}(Server pid=976) served 3 requests\n") == []
+
+
+def notebook(name: str) -> str:
+    link = "vscode-notebook-cell:?execution_count=8"
+    return (
+        f"{'-' * 75}\n{name}{' ' * 20}Traceback (most recent call last)\n"
+        f"Input [In [8]]({link}), in <cell line: 82>()\n"
+        f"     [81]({link}&line=81) # fit\n---> [82]({link}&line=82) prices = fit(\n     [83]({link}&line=83)     rows,\n"
+    )
+
+
+def test_the_heading_of_a_notebook_names_the_exception() -> None:
+    assert roots_of(notebook("RaySystemError")) == [
+        (
+            "job-failed",
+            "The driver program ended with RaySystemError, at Input In [8]:82, whose message the console cut off",
+        )
+    ]
+
+
+def test_the_name_of_torchs_exception_is_not_rays() -> None:
+    ((_, headline),) = roots_of(notebook("OutOfMemoryError"))
+    assert "memory monitor" not in headline
+
+
+@pytest.mark.parametrize(
+    ("text", "may_be"),
+    [
+        ("ERROR 03-18 18:02:58 [pool.py:9] slot 3 was refused\nepoch 1\n", True),
+        (
+            f'{BEGIN}  File "/app/shop/rows.py", line 9, in load\n    read()\nKeyError: 3\nepoch 1\n',
+            False,
+        ),
+        ("2026-11-21 10:09:19,950 - shop - CRITICAL - no rows are left\nepoch 1\n", False),
+    ],
+)
+def test_tracebacks_and_critical_records_are_not_called_harmless(text: str, may_be: bool) -> None:
+    assert "No rule matches" in shown(text)
+    assert ("may be harmless" in shown(text)) is may_be
