@@ -293,7 +293,7 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
         Link(
             r.event,
             f"rank {r.rank} timed out{after} in operation {r.seq} ({r.event['op']})"
-            if r.seq
+            if r.seq and r.event["op"]
             else f"rank {r.rank} timed out",
         )
         for r in reports[:2]
@@ -504,6 +504,7 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
             (
                 "grep -L 'Watchdog caught collective' /tmp/ray/session_latest/logs/worker-*.err   # on each node: files of processes that report no timeout",
                 'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
+                "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # without Ray: in each rank's environment",
             ),
             doc=_TORCH_DOC,
         )
@@ -512,6 +513,10 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
             (
                 paste.python(
                     "TorchTrainer(..., torch_config=TorchConfig(timeout_s={seconds}))",
+                    seconds=longer,
+                ),
+                paste.python(
+                    "torch.distributed.init_process_group(..., timeout=datetime.timedelta(seconds={seconds}))   # without Ray Train",
                     seconds=longer,
                 ),
             ),

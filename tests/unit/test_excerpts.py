@@ -189,3 +189,32 @@ def test_the_name_of_torchs_exception_is_not_rays() -> None:
 def test_tracebacks_and_critical_records_are_not_called_harmless(text: str, may_be: bool) -> None:
     assert "No rule matches" in shown(text)
     assert ("may be harmless" in shown(text)) is may_be
+
+
+# ---------------------------------------------------------------- collective operations
+
+
+def watchdog(
+    rank: int,
+    rest: str = "OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=900000) ran for 900010 milliseconds before timing out.",
+) -> str:
+    return (
+        f"[rank{rank}]:[E424 01:11:21.160832730 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum=4, {rest}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "rest", ["OpTy", "OpType=BROADCAST, NumelIn=8, NumelO", "OpType=BROADCAST,", ""]
+)
+def test_a_rank_whose_report_is_cut_off_has_reported(rest: str) -> None:
+    ((rule, headline),) = roots_of(watchdog(1) + watchdog(2) + watchdog(4) + watchdog(3, rest))
+    assert rule == "nccl-failure"
+    assert "4 ranks timed out after 900 s" in headline
+    assert headline.endswith("rank 0 did not report, so look there first")
+
+
+def test_a_rank_that_is_only_written_about_has_not() -> None:
+    text = f"{watchdog(1)}{watchdog(3)}[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(see the manual)\n"
+    ((_, headline),) = roots_of(text)
+    assert "ranks 0 and 2 did not report" in headline

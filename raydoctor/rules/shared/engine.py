@@ -16,15 +16,16 @@ TIMED_OUT = Entity("collective", "nccl")
 WATCHDOG = Signal(
     "nccl.timeout",
     "Watchdog caught collective oper",
-    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective oper(?:ation timeout: Work(?P<library>[A-Z]CCL)\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
-    r"(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\)(?: ran for (?P<ms>\d+) milliseconds|[a-z\d ]{0,30}$)|[a-z ]{0,13}$)",
+    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective oper(?:[a-z ]{0,13}:?$|ation timeout: Work(?P<library>[A-Z]CCL)\(SeqNum=(?P<seq>\d+)"
+    r"(?:, OpType=(?P<op>\w+)(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\)(?: ran for (?P<ms>\d+) milliseconds|[a-z\d ]{0,30}$)"
+    r"|(?:, [A-Za-z]{1,12}(?:=\w{0,30})?){0,3},? ?$))",
     OUTPUT,
     "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
     "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
     fold=("rank",),
 )
-"""torch's record (`ProcessGroupNCCL.cpp`, 2.0 to 2.9), which torch_npu copies for HCCL; a paste may cut it off before the
-operation."""
+"""torch's record (`ProcessGroupNCCL.cpp`, 2.0 to 2.9), which torch_npu copies for HCCL; a paste may cut it off or break
+it anywhere."""
 _ABORTS = 60.0
 """Seconds before the first report within which its own ranks abort: their watchdogs do not report at the same time."""
 

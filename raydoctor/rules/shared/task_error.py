@@ -238,7 +238,7 @@ def parse_failure(text: str) -> TaskFailure | None:
         return TaskFailure(function, raised, cause, passed_on, by_input, pid, begin + length)
     if not heads:
         return _of_group(lines)
-    outer = tuple(path[:-1])
+    outer = tuple(f for f in dict.fromkeys(path[:-1]) if f != path[-1])
     named = _TYPE.match(lines[heads[-1]])
     kind = named["type"] if named else ""
     is_training = path[-1].startswith(_TRAIN_WORKER)
