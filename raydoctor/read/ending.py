@@ -14,7 +14,8 @@ not shown.
 `quiet_from` is the place from which the program's own output shows no failure until its end: the program
 survived what is above. `gave_up`: its last line reports that its work is not done. `is_success`: that output
 says that the program succeeded (the summary of a test runner, a job that succeeded, the exit code 0).
-`worker`: the name of the task or actor whose exception an excerpt ends with.
+`worker`: the name of the task or actor whose exception an excerpt ends with. `is_chained`: that exception is
+a consequence of the one above it, whose frames the output may lack.
 
 In a console, the program itself may have a prefix: `(main_task pid=12) …`, `[rank0]: …`, vLLM's
 `(EngineCore_DP0 pid=12) ERROR … [core.py:845] …`. Each such process is a writer of its own, and the first
@@ -212,6 +213,8 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         number = first and first + data.count(b"\n", 0, shown[0].offset - begin)
         text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
         fields = {"ended_by": ended_by}
+        if ended_by and any(_is_chained(lines, shown[0]) for lines in with_workers.values()):
+            fields["is_chained"] = "1"
         if worker not in writers:
             fields["worker"], _, fields["worker_pid"] = worker.rpartition(" ")
         quiet = [] if ended_by else _quiet(own, last_error)
@@ -235,6 +238,12 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
             kind, source, number, line.offset, line.text, line.text,
             pid=int(pid) if pid.isdecimal() and len(pid) < 11 else None, fields={"who": who},
         )  # fmt: skip
+
+
+def _is_chained(own: list[_Own], first: _Own) -> bool:
+    """Whether the line above says that what follows happened while another exception was handled."""
+    at = own.index(first) if first in own else 0
+    return at > 0 and own[at - 1].text.startswith(_CHAINED)
 
 
 _TAIL_OF_WORKER = 8 << 10

@@ -102,9 +102,15 @@ LAST_LINES = Signal(
     r"^The last \d+ lines of (?P<file>\S{1,300}) \(it contains the error message from the dashboard\):", DRIVER,
     "The last 20 lines of /tmp/ray/session_1/logs/dashboard.err (it contains the error message from the dashboard): ",
 )  # fmt: skip
+NO_LOG = Signal(
+    "dashboard.no_log", "Couldn't read dashboard.log file.",
+    r"^Couldn't read dashboard\.log file\. Error: [^\n]{0,80}No such file or directory", DRIVER,
+    "Couldn't read dashboard.log file. Error: [Errno 2] No such file or directory: '/tmp/ray/session_1/logs/dashboard.log'.",
+)  # fmt: skip
 _MESSAGES = (
     "Error should be written to 'dashboard.log'",
     "Couldn't read dashboard.log file.",
+    "Failed to read dashboard.err file",
     "The last ",
 )
 """Starts of the records that Ray prints below it."""
@@ -117,7 +123,7 @@ _QUOTED_LINES = 20
     rank=93,
     explains=("dashboard",),
     caused_by=("daemon", "gcs"),
-    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, NOT_STARTED, LAST_LINES, STARTED_LOCAL, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
+    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, NOT_STARTED, LAST_LINES, NO_LOG, STARTED_LOCAL, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:
     """At most one finding: how the dashboard ended, from its logs or the process table."""
@@ -132,7 +138,7 @@ def dashboard_died(case: Case) -> Iterator[Finding]:
         subjects=(Subject("dashboard", None, "dashboard", found.pid),),
         remedies=found.remedies,
         covers=(
-            *case.of(FAILED.kind, NOT_STARTED.kind, LAST_LINES.kind),
+            *case.of(FAILED.kind, NOT_STARTED.kind, LAST_LINES.kind, NO_LOG.kind),
             *_same_failure(case),
             *_of_start(case),
         ),
@@ -187,14 +193,18 @@ def _not_started(case: Case) -> _DashboardEnd | None:
         why = f"it ended with {_exit_code(int(last['code']))}"
     else:
         why = "it was not ready in time"
+    no_log = [e for e in case.of(NO_LOG.kind) if e.source is last.source]
+    is_late = bool(no_log) and not (raised or last["code"])
     return _DashboardEnd(
-        f"The dashboard did not start: {clause(why)}",
+        f"The dashboard did not start: {clause(why)}{' and had written no log' if is_late else ''}",
         (
             Link(last, "Ray could not start the dashboard"),
             *(Link(e, "the end of the dashboard's own log") for e in (quoted,) if e),
         ),
         None,
-        (_READ_ERROR, _find_end(), *_restart("Free CPU on the head, or fix the package that failed. When no job needs the cluster any more, restart the head")),
+        (_RUN_WITHOUT,)
+        if is_late
+        else (_READ_ERROR, _find_end(), *_restart("Free CPU on the head, or fix the package that failed. When no job needs the cluster any more, restart the head")),
         effect="do not work",
     )  # fmt: skip
 
@@ -241,6 +251,19 @@ _READ_ERROR = Remedy(
     ),
     doc=_DOC,
 )
+
+
+_RUN_WITHOUT = Remedy(
+    "Run without the dashboard, which the cluster does not need, or find out why its imports are so slow",
+    (
+        "ray.init(include_dashboard=False)   # if the program starts Ray",
+        "ray start --head --include-dashboard=false   # plus your other options, if ray start starts it",
+        'time python -c "import ray.dashboard.dashboard"   # on the head: starts of Ray at the same time delay each other',
+        "pip check",
+    ),
+    doc=_DOC,
+)
+"""Of a dashboard that wrote nothing in time: its log and its error output are empty or missing."""
 
 
 def _of_start(case: Case) -> Iterator[Event]:

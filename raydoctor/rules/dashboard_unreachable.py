@@ -329,7 +329,7 @@ def _finding(case: Case, events: list[Event], reasons: list[Event]) -> Finding:
         explains=(Entity("choice-of-cluster", address),),
         caused_by=(Entity("dashboard", "head"), Entity("gcs", "gcs"), hosts.entity("head")),
         count=evidence.total(events),
-        remedies=tuple(_remedies(last, address)),
+        remedies=tuple(_remedies(last, address, is_refused=_REFUSED in _why(reasons))),
         covers=(*events, *reasons, *_tracebacks(case, last)),
     )
 
@@ -417,7 +417,11 @@ _OF_HEAD = Remedy(
 )
 
 
-def _remedies(last: Event, address: str) -> Iterator[Remedy]:
+_REFUSED = "connection refused"
+_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")
+
+
+def _remedies(last: Event, address: str, *, is_refused: bool = False) -> Iterator[Remedy]:
     host, _, port = address.rpartition(":")
     if last.kind in (_OF_OPERATOR.kind, _NO_API.kind, _NOT_JSON.kind):
         yield _OF_HEAD
@@ -433,6 +437,25 @@ def _remedies(last: Event, address: str) -> Iterator[Remedy]:
             ),
             doc=jobs.JOBS_DOC,
         )
+        return
+    if is_refused and host in _LOOPBACK:
+        yield Remedy(
+            f"Check that Ray runs on this machine, and on which port its dashboard listens: nothing listens on port {port}",
+            (
+                "ray status",
+                "ss -ltnp | grep -i dashboard   # its port: 8265, unless ray start got --dashboard-port",
+                paste.shell("ray start --head --dashboard-port={port:number}   # if no head runs here", port=port),
+            ),
+            doc=jobs.JOBS_DOC,
+        )  # fmt: skip
+        yield Remedy(
+            "Forward this port if the head is on another machine",
+            (
+                paste.shell("ssh -N -L {port:number}:127.0.0.1:8265 HEAD   # without Kubernetes", port=port),
+                paste.shell("kubectl port-forward -n NAMESPACE service/NAME-head-svc {port:number}:8265", port=port),
+            ),
+            doc=jobs.JOBS_DOC,
+        )  # fmt: skip
         return
     yield Remedy(
         "Query the dashboard directly, from the same machine: a dashboard that works prints JSON with Ray's version",

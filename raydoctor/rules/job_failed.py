@@ -426,7 +426,7 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         or any(case.is_accounted_for(e) for e in inside)
         or (case.accounted and not is_known)
     )
-    if is_told or _is_retried(case, ending):
+    if is_told or _is_retried(case, ending) or _is_consequence(case, ending):
         return None
     above = None if raised.type else cause_above(case, ending, within=_NEAR)
     if above or raised.is_elsewhere:
@@ -603,6 +603,20 @@ def _is_retried(case: Case, ending: Event) -> bool:
         e.source.path == ending.source.path and e.line <= ending.line <= e.line + e.text.count("\n")
         for e in case.of(RETRIED.kind)
     )
+
+
+_LINK = 5
+"""Lines from an exception to the traceback of the next one in its chain."""
+
+
+def _is_consequence(case: Case, ending: Event) -> bool:
+    """Whether the exception was raised while another one was handled that a finding explains."""
+    above = (
+        e
+        for e in case.events
+        if e.source is ending.source and 0 < ending.line - e.line - e.text.count("\n") <= _LINK
+    )
+    return bool(ending["is_chained"]) and any(map(case.is_accounted_for, above))
 
 
 _START_UP = (

@@ -218,3 +218,77 @@ def test_a_rank_that_is_only_written_about_has_not() -> None:
     text = f"{watchdog(1)}{watchdog(3)}[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(see the manual)\n"
     ((_, headline),) = roots_of(text)
     assert "ranks 0 and 2 did not report" in headline
+
+
+# ---------------------------------------------------------------- dashboards
+
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+REFUSED = (
+    "requests.exceptions.ConnectionError: HTTPConnectionPool(host='{}', port=8270): Max retries exceeded with url: /api/version "
+    "(Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused'))\n"
+)
+LATE = (
+    "2026-11-21 11:23:25,116\tERROR services.py:1207 -- Failed to start the dashboard \n"
+    "2026-11-21 11:23:25,116\tERROR services.py:1242 -- Couldn't read dashboard.log file. Error: [Errno 2] No such file or directory: "
+    "'/tmp/ray/session_1/logs/dashboard.log'. It means the dashboard is broken even before it initializes the logger.\n"
+    "2026-11-21 11:23:25,116\tERROR services.py:1276 -- Failed to read dashboard.err file: cannot mmap an empty file.\n"
+)
+
+
+def steps_of(text: str) -> str:
+    return "\n".join(
+        step for d in report_on(text).diagnoses for r in d.remedies for step in r.steps
+    )
+
+
+def test_the_exception_below_one_that_is_explained_is_no_second_cause() -> None:
+    text = f"{REFUSED.format('127.0.0.1')}{HANDLING}{MAIN}"
+    assert [rule for rule, _ in roots_of(text)] == ["dashboard-unreachable"]
+    assert "ray status" in steps_of(text)
+    assert "-L 8270:127.0.0.1:8265" in steps_of(text)
+    assert "dashboard-host" not in steps_of(text)
+
+
+def test_an_exception_of_its_own_below_it_is_one() -> None:
+    text = f"{REFUSED.format('127.0.0.1')}trying the next address\n{MAIN}ValueError: no address is left\n"
+    assert "job-failed" in [rule for rule, _ in roots_of(text)]
+
+
+def test_another_machine_may_have_to_listen_on_its_address() -> None:
+    assert "dashboard-host=0.0.0.0" in steps_of(REFUSED.format("head"))
+
+
+def test_no_fix_reads_a_log_that_does_not_exist() -> None:
+    assert "tail -n" not in steps_of(LATE)
+    assert report_on(LATE).unexplained == ()
+    with_log = "".join(line for line in LATE.splitlines(keepends=True) if "Couldn't" not in line)
+    assert "dashboard.err" in steps_of(with_log)
+
+
+# ---------------------------------------------------------------- calls
+
+GET = (
+    f"{MAIN.rstrip()}\n"
+    'File "/venv/lib/python3.12/dist-packages/ray/_private/worker.py", line 930, in get_objects raise value.as_instanceof_cause() '
+    "ray.exceptions.RayTaskError(AssertionError): "
+)
+"""Joined lines."""
+CALL = "ray::Trainer.init() (pid=89, ip=10.0.0.2, actor_id=f847046dd56551e53b8fdcb002000000, repr=<shop.Tra"
+
+
+def test_a_call_is_not_its_own_consequence() -> None:
+    ((rule, headline),) = roots_of(f"{GET}{CALL}")
+    assert (rule, headline) == (
+        "task-exception",
+        "Actor method Trainer.init() raised AssertionError",
+    )
+
+
+def test_a_call_that_waited_for_another_one_is_a_consequence() -> None:
+    text = (
+        f"ray.exceptions.RayTaskError(AssertionError): {CALL.replace('Trainer.init', 'Fit.run').partition(', actor')[0]})\n"
+        '  File "/app/shop/fit.py", line 9, in run\n    ray.get(refs)\n'
+        f"ray.exceptions.RayTaskError(AssertionError): {CALL}"
+    )
+    ((_, headline),) = roots_of(text)
+    assert headline.endswith("so Fit.run() failed as well")
