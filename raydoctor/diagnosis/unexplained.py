@@ -669,6 +669,9 @@ class _Recognised:
         if event.kind not in TRACEBACKS:
             last = first
             held.append(self._tracebacks)
+            # The exception that reading a console made of a sentence in this line is below it.
+            source = event.source
+            last += source.is_excerpt and source.line(first) == source.line(first + 1)
         overlapping = any(
             _overlaps(lines.get(event.source.path, []), first, last) for lines in held
         )

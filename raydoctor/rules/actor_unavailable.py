@@ -179,7 +179,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
         subjects=(Subject("actor", actor, known.class_name or None),),
         count=count,
         severity=None if printed else "warning",
-        remedies=(*(_KILLED if killed else ()), *_remedies(known.class_name or "Actor", "keepalive" in words)),
+        remedies=(*(_KILLED if killed else ()), *_remedies(known.class_name, actor, "keepalive" in words)),
         covers=(*killed, *(e for e, _ in failures), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
 
@@ -210,16 +210,17 @@ def _is_cause(end: Event, call: Event) -> bool:
     return end.at is None or call.at is None or -1.0 <= call.at - end.at <= _BEFORE
 
 
-def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
+def _remedies(name: str, actor: str, frozen: bool) -> tuple[Remedy, ...]:
     inspect = (
         paste.shell(
             "pgrep -f {title} | xargs -r ps -o pid,stat,wchan:30,cmd -p   # on its node. T: stopped (kill -CONT PID resumes it), D: waits for I/O",
-            title=f"^ray::{name}",
+            title=f"^ray::{name or '[A-Z]'}",
         )
         if frozen
         else paste.shell(
-            "ray list actors --detail --filter class_name={actor}   # its state, restarts and node",
-            actor=name,
+            "ray list actors --detail --filter {key:name}={actor}   # its state, restarts and node",
+            key="class_name" if name else "actor_id",
+            actor=name or actor,
         )
     )  # fmt: skip
     return (
@@ -230,7 +231,9 @@ def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
                 paste.python(
                     "{actor:name}.options(max_restarts=3, max_task_retries=3).remote(...)",
                     actor=name,
-                ),
+                )
+                if name
+                else "CLASS.options(max_restarts=3, max_task_retries=3).remote(...)   # CLASS: the actor's",
             ),
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-method-exceptions",
         ),

@@ -268,7 +268,8 @@ def test_no_fix_reads_a_log_that_does_not_exist() -> None:
 # ---------------------------------------------------------------- calls
 
 GET = (
-    f"{MAIN.rstrip()}\n"
+    f'{BEGIN}File "/app/shop/train.py", line 108, in <module> main()\n'
+    'File "/venv/lib/python3.12/dist-packages/ray/_private/worker.py", line 2822, in get values = worker.get_objects(refs) ^^^^^^\n'
     'File "/venv/lib/python3.12/dist-packages/ray/_private/worker.py", line 930, in get_objects raise value.as_instanceof_cause() '
     "ray.exceptions.RayTaskError(AssertionError): "
 )
@@ -292,3 +293,23 @@ def test_a_call_that_waited_for_another_one_is_a_consequence() -> None:
     )
     ((_, headline),) = roots_of(text)
     assert headline.endswith("so Fit.run() failed as well")
+
+
+UNREACHABLE = (
+    "The actor c5d60362068042d8669d510501000000 is unavailable: The actor is temporarily unavailable: RpcError: RPC Error message: "
+    "Cancelling all calls; RPC Error details:  rpc_code: 14. The task may or may not have been executed on the actor."
+)
+LOGGED = "2026-11-21 07:57:12,658 - ERROR - shop.pipeline - [wiring] Error while it was confirmed: "
+
+
+def test_an_actor_of_an_unknown_class_is_named_by_its_id() -> None:
+    steps = steps_of(f"{LOGGED}{UNREACHABLE}\n")
+    assert "--filter actor_id=c5d60362068042d8669d510501000000" in steps
+    assert "class_name" not in steps
+    assert "Actor.options" not in steps
+
+
+def test_the_line_whose_exception_is_explained_is_not_listed_again() -> None:
+    assert report_on(f"{LOGGED}{UNREACHABLE}\n").unexplained == ()
+    other = f"{LOGGED}no slot is left\n{LOGGED}{UNREACHABLE}\n"
+    assert [each.line for each in report_on(other).unexplained] == [1]

@@ -60,6 +60,7 @@ _JOINED = pattern(
     r"|Traceback \(most recent call last\):(?:$|(?=[(\[\d]|Traceback \()))"
     # A terminal pads its lines with blanks, which a copy keeps instead of the break.
     r"|(?<= {9})(?=ray\.exceptions\.[A-Z]\w+(?:\(\w+\))?: )"
+    r"|(?<= raise value\.as_instanceof_cause\(\) )(?=ray\.exceptions\.[A-Z])"
 )
 """The start of a line that follows another without a line break, for example after a progress bar."""
 _OPENS = pattern(
@@ -296,6 +297,7 @@ def _may_be_joined(text: str) -> bool:
         or ("pid=" in text and text.rfind("(", 0, text.rfind("pid=")) > 0)
         or (" -- " in text and text.find(" -- ") > _HEADER)
         or "         ray.exceptions." in text
+        or "_instanceof_cause() ray.exceptions." in text
     )
 
 
