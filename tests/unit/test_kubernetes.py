@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
+import time
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
@@ -428,6 +429,25 @@ def test_one_event_among_many(tmp_path: Path) -> None:
     (tmp_path / "events.json").write_text(kubernetes.listed(*quiet, evicted))
     (found,) = diagnosed(tmp_path).diagnoses
     assert found.rule == "pod-evicted"
+
+
+def test_the_time_grows_with_the_events(tmp_path: Path) -> None:
+    """Every pod has a warning and an event after which it may have recovered."""
+    spent = []
+    for number in (2_000, 16_000):
+        made = [
+            kubernetes.event(reason, "x", f"train-gpu-{n}", type=kind)
+            for n in range(number)
+            for reason, kind in (("BackOff", "Warning"), ("Started", "Normal"))
+        ]
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        (folder / "events.json").write_text(kubernetes.listed(*made))
+        with open_capture(str(folder)) as capture:
+            began = time.process_time()
+            assert len(build.read(capture, []).case.of("kube.event")) == 2 * number
+            spent.append(time.process_time() - began)
+    assert spent[1] < 14 * spent[0]
 
 
 def test_a_secret_in_a_message_of_several_lines_is_replaced(tmp_path: Path) -> None:

@@ -66,9 +66,8 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[Event]:
                 continue
             clean = _without_secrets(document.data, redactor)
             events += (_event(each.source, document, fact) for fact in facts(clean))
-    return _distinct(
-        [e for e in events if e["reason"] not in PROGRESS or e["name"] in ("", *names)]
-    )
+    warned = names | {""}
+    return _distinct([e for e in events if e["reason"] not in PROGRESS or e["name"] in warned])
 
 
 def _file(
