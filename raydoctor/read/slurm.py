@@ -48,13 +48,13 @@ def read(files: Mapping[Source, str], gaps: list[Gap], clock: NodeClocks) -> lis
         try:
             with open(file, encoding="utf-8", errors="replace") as stream:
                 text = stream.read(_LIMIT)
-            rows = list(islice(_rows(text), _MOST))
+            rows = list(islice(_rows(text), _MOST + 1))
         except (OSError, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or "damaged or cut off"
             gaps.append(Gap(source.path, f"could not be read: {why}", "sacct -j JOB --json"))
             continue
-        events += [_event(source, row, clock) for row in rows]
-        if len(rows) == _MOST or len(text) == _LIMIT:
+        events += [_event(source, row, clock) for row in rows[:_MOST]]
+        if len(rows) > _MOST or len(text) == _LIMIT:
             gaps.append(Gap(source.path, "was read in part: it is too long", "sacct -j JOB --json"))
         elif _ends_early(text):
             gaps.append(Gap(source.path, "is cut off in its last line", "sacct -j JOB --json"))
