@@ -17,6 +17,7 @@ from raydoctor.render.machine import prometheus
 from raydoctor.render.page import MAX_WIDTH, RISKS, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
 from raydoctor.waits.candidates import SETTLED, UnfinishedTask
+from raydoctor.waits.chains import chain
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import HELD, PREPARED, Hung, HungGroup, HungReport, OpenWait
 from raydoctor.waits.rows import row, unseen
@@ -96,11 +97,13 @@ def _capital(sentence: str) -> str:
 
 
 def _cycle(group: HungGroup) -> str:
-    """`Deadlock: A.ping (pid 4), B.pong (pid 5) and A.get wait for each other`."""
+    """`Deadlock: A.ping() (pid 4) waits for B.pong() (pid 5), which waits for A.ping()`."""
     alone = len({h.work.actor or h.work.id for h in group.cycle}) == 1
     names = [h.work.label for h in group.cycle]
     labels = " → ".join([*names, group.first.work.label]) if alone else _text.join_names(names, 6)
-    how = "waits for itself" if alone else "wait for each other"
+    how = " waits for itself" if alone else " wait for each other"
+    steps = "" if alone else chain(group.cycle)
+    labels, how = (steps, "") if steps else (labels, how)
     guess = (
         ""
         if group.exact
@@ -109,7 +112,7 @@ def _cycle(group: HungGroup) -> str:
     others = len(_beside(group))
     more = f", with {_text.plural(others, 'more task')} in the same deadlock" if others else ""
     behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""
-    return f"Deadlock: {labels} {how}{more}{guess}{behind}"
+    return f"Deadlock: {labels}{how}{more}{guess}{behind}"
 
 
 def _beside(group: HungGroup) -> list[Hung]:

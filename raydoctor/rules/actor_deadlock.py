@@ -33,7 +33,9 @@ Break the cycle in one of three ways:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
@@ -43,6 +45,7 @@ from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import called
 from raydoctor.model.values import Finding, Link, Remedy
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
@@ -50,7 +53,11 @@ from raydoctor.rules.shared.live import hang_examples as sampled
 from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
-    from raydoctor.waits.hung import HungGroup
+    from raydoctor.waits.hung import Hung, HungGroup
+
+
+_NAMED = 3
+"""Actors of a cycle that a sentence names one by one."""
 
 
 @rule(
@@ -193,21 +200,29 @@ def _cycles(blocked: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls
 
 def _exact_finding(group: HungGroup) -> Finding:
     """A cycle whose every step is proven: by the objects that each task waits for, and by the queues."""
+    from raydoctor.waits.chains import chain
     from raydoctor.waits.remedies import at_once
 
     labels = [h.work.label for h in group.cycle]
     lasted = min(h.work.age for h in group.cycle)
     guess = "" if group.exact else " (inferred without reading their memory)"
-    actors = list(
-        dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle if h.work.runs)
-    )
     alone = len({h.work.actor for h in group.cycle}) == 1
+    steps = "" if alone else chain(group.cycle)
+    said = f"Deadlock: {steps}" if steps else _headline(labels, alone=alone)
+    methods = list(dict.fromkeys(_own_name(h) for h in group.cycle if h.work.runs))
     places = evidence.join_names(h.place.place for h in group.cycle if h.place)
-    return hangs.finding(
+    found = hangs.finding(
         group,
-        f"{_headline(labels, alone=alone)}{guess}, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
-        (*_remedies(actors, alone=alone, places=places), *at_once(group)),
+        f"{said}{guess}, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
+        (*_remedies(methods, alone=alone, places=places), *at_once(group)),
     )
+    return replace(found, count=1)
+
+
+def _own_name(hung: Hung) -> str:
+    """`OrderBook.add`, or the class alone if the task is named otherwise."""
+    name, actor = hung.work.name, hung.work.class_name
+    return name if not actor or name.startswith(f"{actor}.") else actor
 
 
 def _live_finding(
@@ -218,9 +233,13 @@ def _live_finding(
     inside = {s.actor for s in cycle}
     behind = [s for s in blocked.values() if s.actor not in inside and s.awaits in inside]
     lasted = min(s.age for s in cycle)
-    queues = {s.label: s.queued for s in cycle if s.queued}
+    steps = "" if alone else _steps(cycle)
+    # The sentence names the calls of the cycle that are queued.
+    own = Counter(s.awaits for s in cycle if steps and _is_queued(s))
+    queues = {s.label: s.queued - own[s.actor] for s in cycle if s.queued > own[s.actor]}
+    said = f"Deadlock: {steps}" if steps else _headline([s.label for s in cycle], alone=alone)
     return Finding(
-        f"{_headline([s.label for s in cycle], alone=alone)}{_extent(lasted, queues, len(behind), alone=alone)}",
+        f"{said}{_extent(lasted, queues, len(behind), alone=alone)}",
         tuple(link for s in cycle[:3] for link in _calls(s)),
         explains=(
             Entity("waiting", "cluster"),
@@ -230,6 +249,28 @@ def _live_finding(
         subjects=tuple(s.subject for s in cycle[:10]),
         remedies=_remedies([_method(s) for s in cycle], alone=len(cycle) == 1),
     )
+
+
+def _is_queued(stuck: live_calls.Stuck) -> bool:
+    return stuck.call["state"] in live_calls.QUEUED
+
+
+def _steps(cycle: Sequence[live_calls.Stuck]) -> str:
+    """`A.add() (pid 4) waits for B.get() (pid 5), which waits for A.size(), which is queued behind A.add()`.
+
+    Empty for a cycle that is too long for a sentence.
+    """
+    if len(cycle) > _NAMED:
+        return ""
+    names = [f"{called(_method(s))}{f' (pid {s.pid})' if s.pid else ''}" for s in cycle]
+    names.append(called(_method(cycle[0])))
+    said = names[0]
+    for n, stuck in enumerate(cycle):
+        queued = (
+            f"{called(stuck.call['name'])}, which is queued behind " if _is_queued(stuck) else ""
+        )
+        said += f"{', which' if n else ''} waits for {queued}{names[n + 1]}"
+    return said
 
 
 def _method(stuck: live_calls.Stuck) -> str:
@@ -242,7 +283,7 @@ def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
     method, call = stuck.method["name"], stuck.call["name"]
     blocked = f"{method} (pid {stuck.pid}) called {call} and is blocked in ray.get (by the metrics of its node)"
     yield Link(stuck.method, blocked)
-    if stuck.call["state"] in live_calls.QUEUED:
+    if _is_queued(stuck):
         yield Link(stuck.call, f"this call of {call} has been queued for {stuck.age:.0f} s")
 
 
@@ -431,15 +472,17 @@ EXAMPLES: tuple[Example, ...] = (
             )
         ),
         says=(
-            "OrderBook (pid 801) and RiskDesk (pid 802) wait for each other",
-            "1 call waits in the queue of OrderBook (pid 801)",
+            "OrderBook.buy() (pid 801) waits for RiskDesk.check() (pid 802), which waits for OrderBook.price(), "
+            "which is queued behind OrderBook.buy()",
         ),
     ),
     Example(
         "live: the same, proven by the objects that both wait for",
         _proven(),
         says=(
-            "OrderBook.buy() (pid 801), RiskDesk.check() (pid 802) and OrderBook.price() wait for each other",
+            "OrderBook.buy() (pid 801) waits for RiskDesk.check() (pid 802), which waits for OrderBook.price(), "
+            "which is queued behind OrderBook.buy()",
+            "RiskDesk_handle.check.remote(...)",
         ),
     ),
     Example(
