@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import os
 import random
+import re
 import select
 import signal
 import subprocess

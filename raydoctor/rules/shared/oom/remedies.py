@@ -184,13 +184,27 @@ def _of_outlier(holder: MemoryUser, others: list[MemoryUser]) -> Remedy:
 
 
 def _fewer_tasks(fit: Fit, node: Needs) -> Remedy:
-    """`memory=`, and `num_cpus=` where a whole number does it, such that exactly `fit.most` run at once on the node."""
+    """`num_cpus=` where a whole number does it, and `memory=`, such that exactly `fit.most` run at once on the node."""
     plural = "" if fit.most == 1 else "s"
+    by_cpus = list(_by_cpus(fit, node.get("CPU", 0.0)))
+    by_memory = _by_memory(fit, node.get("memory", 0.0), "or by memory: " if by_cpus else "")
     return Remedy(
-        f"Limit {fit.label} to {fit.most} concurrent task{plural} instead of {fit.running}: {_plan(fit)}",
-        (*_by_memory(fit, node.get("memory", 0.0)), *_by_cpus(fit, node.get("CPU", 0.0))),
+        f"Limit {fit.label} to {fit.most} concurrent task{plural} instead of {fit.running}",
+        (*by_cpus, *by_memory, _reason(fit)),
         doc=DOC,
     )
+
+
+def _reason(fit: Fit) -> str:
+    """Why `fit.most` processes fit, as a comment below the code."""
+    twice = _GROWTH * fit.each
+    allow = " (allow for {twice} each)" if fit.most * twice <= fit.room else ""
+    room = "the other processes leave {room} of the {allowed} that Ray allows"
+    room = "Ray allows {allowed}" if fit.room >= fit.allowed else room
+    values = {"each": fit.each, "twice": twice, "room": fit.room, "allowed": fit.allowed}
+    template = f"# Why: the largest held {{each}} and was still growing{allow}, and {room}"
+    used = {name: gib(value) for name, value in values.items() if f"{{{name}}}" in template}
+    return paste.python(template, **used)
 
 
 def _plan(fit: Fit) -> str:
@@ -203,7 +217,7 @@ def _plan(fit: Fit) -> str:
     return f"the largest held {gib(fit.each)} and was still growing{twice}, and {room}"
 
 
-def _by_memory(fit: Fit, total: float) -> Iterator[str]:
+def _by_memory(fit: Fit, total: float, begin: str) -> Iterator[str]:
     """A share of the node's `memory` resource (bytes) of which it holds `fit.most`, and half a share.
 
     The half leaves a margin, because Ray measures the free memory again at each start.
@@ -220,14 +234,13 @@ def _by_memory(fit: Fit, total: float) -> Iterator[str]:
             shares=fit.most + 0.5,
         )
         return
-    mebibytes = int(total / 2**20)
-    if share := int(mebibytes / (fit.most + 0.5)):
+    if share := int(total / 2**30 / (fit.most + 0.5) * 100) / 100:
         yield paste.python(
-            "@ray.remote(memory={share} * 1024**2)   # not what {name} needs, but a share of this node's {total} MiB that limits {name} to {most} at once",
+            f"@ray.remote(memory=int({{share}} * 1024**3))   # {begin}a share of the {{total}} that Ray counts on "
+            "this node. It limits how many run at once, not what {name} uses",
             share=share,
+            total=gib(total / 2**30),
             name=fit.name,
-            total=mebibytes,
-            most=fit.most,
         )
 
 
@@ -236,7 +249,7 @@ def _by_cpus(fit: Fit, total: float) -> Iterator[str]:
     num_cpus = int(total) // fit.most
     if num_cpus and int(total) // num_cpus == fit.most:
         yield paste.python(
-            "@ray.remote(num_cpus={num_cpus})   # or by CPUs: a share of this node's {total:g} that limits {name} to {most} at once",
+            "@ray.remote(num_cpus={num_cpus})   # of the {total:g} CPUs of this node: {most} {name} at once",
             num_cpus=num_cpus,
             name=fit.name,
             total=total,
