@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "input", "br", "hr"}
+VOID = {"meta", "link", "input", "br", "hr", "wbr"}
 ELEMENTS = {
     *(
         "html",
@@ -40,6 +40,7 @@ ELEMENTS = {
     ),
     *("ul", "ol", "li", "details", "summary", "figure", "figcaption", "label", "input", "output"),
     *("table", "caption", "thead", "tbody", "tr", "th", "td"),
+    "wbr",
     *("svg", "symbol", "g", "path", "rect", "circle", "text", "use", "title"),
 }
 ATTRIBUTES = {

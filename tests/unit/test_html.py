@@ -863,7 +863,7 @@ def test_words_to_replace_are_marked_and_named() -> None:
     root = replace(hostile_report("train").diagnoses[0], remedies=(fix,), consequences=())
     source = render(Report(CaptureInfo("logs", "tree"), (root,)))
     assert Page(source).problems == []
-    assert "kubectl describe pod <var>POD</var><span" in source
+    assert "<span>kubectl describe pod <var>POD</var></span><span" in source
     assert "Replace <var>POD</var> first." in source
 
 
@@ -891,6 +891,13 @@ def test_other_sides_of_one_event_are_named_as_parts(tiers: tuple[Tier, ...], ti
     assert "part of it: A symptom" not in page.text
     if len(tiers) > 1:
         assert page.text.index("A root") < page.text.index("A symptom")
+
+
+def test_long_names_may_be_broken_behind_a_sign_only() -> None:
+    assert markup.breakable("at read_very_long_name.py:25 <b>") == (
+        "at read_<wbr>very_<wbr>long_<wbr>name.<wbr>py:25 &lt;b&gt;"
+    )
+    assert markup.breakable("__init__ short_name.py") == "__init__ short_name.py"
 
 
 def test_only_a_word_that_is_too_long_for_a_column_is_broken() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
+from raydoctor.model.patterns import pattern
 from raydoctor.model.text import printable
 
 
@@ -20,9 +21,12 @@ class Markup(str):
 
 Child = str | Markup | None
 _LONG_WORD = 24
+_LONG_NAME = 16
+"""Letters of a name that may be broken."""
+_JOINT = pattern(r"(?<=[\w)][_/.=-])(?=\w)")
 _FLOOR = {"svg": ' fill="none" stroke="#555"', "text": ' fill="#222" stroke="none"'}
 """How drawings look where a viewer blocks the style of the page, which has precedence."""
-_VOID = ("meta", "link", "input", "br", "hr")
+_VOID = ("meta", "link", "input", "br", "hr", "wbr")
 
 
 def text(value: str) -> Markup:
@@ -45,6 +49,12 @@ def join(children: Iterable[Child], between: str = "") -> Markup:
     """Parts one after the other."""
     parts = (c if isinstance(c, Markup) else text(c) for c in children if c is not None)
     return Markup(between.join(parts))
+
+
+def breakable(value: str) -> Markup:
+    """Text whose long names and paths a narrow screen breaks behind a sign, and not within a word."""
+    words = (_JOINT.split(word) if len(word) > _LONG_NAME else [word] for word in value.split(" "))
+    return join((join(parts, "<wbr>") for parts in words), " ")
 
 
 def _attribute(name: str, value: str | float | bool) -> str:

@@ -13,7 +13,7 @@ from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report
 from raydoctor.render import markdown, status
 from raydoctor.render.html import curves, timeline
 from raydoctor.render.html.document import document
-from raydoctor.render.html.markup import Child, Markup, el, folded, join, table
+from raydoctor.render.html.markup import Child, Markup, breakable, el, folded, join, table
 from raydoctor.render.page import MAX_WIDTH, plain
 from raydoctor.render.report import (
     gaps_title,
@@ -195,8 +195,8 @@ def clauses(headline: str) -> Iterator[Child]:
     found = _BOUNDARY.finditer(headline) if len(headline) > _LONG_HEADLINE else ()
     ends = (each.start() for each in found if each.start() >= _LEAST_CLAUSE)
     end = next((at for at in ends if _is_complete(headline[:at])), len(headline))
-    yield headline[:end]
-    yield el("span", "more", headline[end:]) if headline[end:] else None
+    yield breakable(headline[:end])
+    yield el("span", "more", breakable(headline[end:])) if headline[end:] else None
 
 
 def _is_complete(clause: str) -> bool:
@@ -213,7 +213,7 @@ def _effect(root: Diagnosis) -> Markup | None:
         return None
     is_grave = root.ended_driver or root.severity == "critical"
     label = el("b", "", "Effect:") if is_grave else "Effect:"
-    return el("p", "" if is_grave else "dim", label, f" {root.effect}.")
+    return el("p", "" if is_grave else "dim", label, " ", breakable(f"{root.effect}."))
 
 
 def _others(report: Report) -> Iterator[Markup]:
@@ -314,7 +314,7 @@ def _branch(
     )  # fmt: skip
     is_first = parent is None and diagnosis.id == page.first
     words = "the incident above" if is_first else _text.short_ids(diagnosis.headline)
-    said = el("span", "dim" if is_first else "", _as_part(parent, diagnosis), words)
+    said = el("span", "dim" if is_first else "", _as_part(parent, diagnosis), breakable(words))
     items = _below_in_tree(page, diagnosis, seen)
     below = el("ul", "", *items) if items else None
     return el("li", "find", head, " ", _when(diagnosis.first_at), " ", said, below)
@@ -386,7 +386,9 @@ def _incident(page: _Page, root: Diagnosis, number: int, total: int) -> Markup:
     """An incident; the result has the headline and the fixes of the first one."""
     count = f"incident {number} of {total}" if total > 1 else ""
     above = el("p", "", el("a", {"href": "#main"}, "What to do: see the top of this page"))
-    title = el("h3", {"id": f"{root.id}-title"}, root.headline if total > 1 else _rule(root))
+    title = el(
+        "h3", {"id": f"{root.id}-title"}, breakable(root.headline) if total > 1 else _rule(root)
+    )
     return el(
         "article", {"id": root.id, "class": f"find {root.severity}", "aria-labelledby": f"{root.id}-title"},
         _headed(root, count) if total > 1 else None,
@@ -439,7 +441,8 @@ def _remedy(remedy: Remedy) -> Markup:
     if remedy.doc.startswith("https://"):
         link = el("p", "", el("a", {"href": remedy.doc, "rel": "noreferrer noopener"}, remedy.doc))
     title, reason = _split(remedy.title)
-    return el("li", "", el("b", "", title), reason, " ", risk, *steps, note, link)
+    said = join([el("b", "", breakable(title)), breakable(reason)])
+    return el("li", "", said, " ", risk, *steps, note, link)
 
 
 def _split(title: str) -> tuple[str, str]:
@@ -462,8 +465,17 @@ def _code(block: Sequence[str]) -> Markup:
         return el("p", "", _advice([step.removeprefix("# ").strip() for step in block]))
     lines = [row for step in block for row in paste.rows(step)]
     wide = max((_width(parts) for parts in lines if parts[-1][1]), default=0)
-    shown = (join(_line(parts, wide)) for parts in lines)
-    return el("pre", "code", join(shown, "\n"))
+    ends = ["\n"] * (len(lines) - 1) + [""]
+    rows = (_row(parts, wide, end) for parts, end in zip(lines, ends, strict=True))
+    return el("pre", "code", *rows)
+
+
+def _row(parts: Sequence[tuple[paste.Part, str]], wide: int, end: str) -> Markup:
+    """A line to paste; a narrow screen shows a comment above the code that it is beside."""
+    shown = list(_line(parts, wide))
+    if parts[-1] == ("comment", "") or parts[-1][0] != "comment" or not _width(parts):
+        return join([*shown, end])
+    return el("span", "row", el("span", "", *shown[:-1]), shown[-1], end)
 
 
 def _line(parts: Sequence[tuple[paste.Part, str]], wide: int) -> Iterator[Child]:
@@ -506,7 +518,7 @@ def _link(page: _Page, link: Link) -> Markup:
     head = el(
         "p", "",
         _path(event), " ", _when(event.at), " ",
-        el("span", "", _text.short_ids(_text.one_line(link.shows)) + times),
+        el("span", "", breakable(_text.short_ids(_text.one_line(link.shows)) + times)),
     )  # fmt: skip
     code = el("pre", "line", link.code) if link.code else None
     return el("li", "find", head, code, _record(page, link))
