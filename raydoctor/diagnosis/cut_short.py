@@ -47,7 +47,8 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
     elif left:
         ended = f"the driver ended{unfinished}"
         ended += ", and its output shows no error" if _prints_no_error(case) else ""
-        yield _gap(left[-1], "whether the driver gave up waiting", ended + _last_known(case, left))
+        said = ended + _last_known(case, left)
+        yield _gap(left[-1], "whether the driver gave up waiting", said, hint=_REST)
     else:
         for end in [e for e in case.endings.values() if e["gave_up"]][:1]:
             said = text.cut(text.one_line(end.text.rpartition("\n")[2]), _LONGEST)
@@ -56,6 +57,9 @@ def gaps(case: Case, now: float | None, since: float | None) -> Iterator[Gap]:
 
 
 _RUNNING = "raydoctor hung   # next time, before the program ends"
+_REST = f"""This is normal if the program needs only the results that it got. Otherwise, wait for the rest:
+ray.get(refs)   # before the end of the program, all references that it still holds
+{_RUNNING}"""
 _EXIT_CODE = "Look up the exit code of the program. Next time: raydoctor run -- COMMAND"
 
 

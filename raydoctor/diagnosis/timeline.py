@@ -499,7 +499,9 @@ def _mark_simple(draft: _Draft) -> None:
             continue  # on another lane it would be the end of that
         kind, text = _SIMPLE[event.kind](event)
         lane = _lane_of(draft, event)
-        if lane == CLUSTER and event.kind == "raylet.seen_dead":
+        of = draft.lanes[lane]
+        is_alive = of.kind == "cluster" or (of.kind == "node" and of.end is None)
+        if event.kind == "raylet.seen_dead" and is_alive:
             continue  # nothing shows which node's raylet this is
         draft.mark(lane, kind, text, event, count=event.count)
 

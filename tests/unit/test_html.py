@@ -803,20 +803,22 @@ def test_a_long_headline_is_lighter_after_its_first_clause(headline: str, first:
 
 
 @pytest.mark.parametrize(
-    ("severity", "ended_driver", "is_grave"),
+    ("severity", "ended_driver", "kind", "is_grave"),
     [
-        ("error", True, True),
-        ("critical", False, True),
-        ("error", False, False),
-        ("warning", False, False),
+        ("error", True, "live.tasks", True),
+        ("critical", False, "live.tasks", True),
+        ("error", False, "worker.exit", True),
+        ("error", False, "live.tasks", False),
+        ("warning", False, "worker.exit", False),
     ],
 )
-def test_an_effect_has_weight_if_the_program_ended_or_the_cluster_is_down(
-    severity: Severity, ended_driver: bool, is_grave: bool
+def test_an_effect_is_lighter_for_a_warning_and_while_the_program_runs(
+    severity: Severity, ended_driver: bool, kind: str, is_grave: bool
 ) -> None:
+    one = hostile_report("train").diagnoses[0]
+    chain = tuple(replace(link, event=replace(link.event, kind=kind)) for link in one.chain)
     root = replace(
-        hostile_report("train").diagnoses[0],
-        severity=severity, ended_driver=ended_driver, effect="The program", consequences=(),
+        one, severity=severity, ended_driver=ended_driver, effect="The program", chain=chain, consequences=(),
     )  # fmt: skip
     source = render(Report(CaptureInfo("logs", "tree"), (root,)))
     assert ("<p><b>Effect:</b> The program.</p>" in source) is is_grave

@@ -96,8 +96,7 @@ def render(report: Report) -> str:
     if report.status is not None:
         shown = plain(status.section(report.status, MAX_WIDTH)).rstrip()
         parts.append(section("state", "State of the cluster", el("pre", "scroll", shown)))
-    read = _read(report) if roots else ""
-    return frame(_title(report, roots), _of(report), parts, read)
+    return frame(_title(report, roots), _of(report), parts, _read(report))
 
 
 def frame(title: str, of: str, parts: Iterable[Child], read: str) -> str:
@@ -173,8 +172,7 @@ def _verdict(report: Report, roots: Sequence[Diagnosis]) -> Markup:
         state, style, sentence = verdict(report)
         words = el("p", "", _badge(style, state))
         said = sentence.replace("errors above", "errors below")
-        read = el("p", "dim", markdown.read(report)[1])
-        return el("div", f"verdict {style}", words, el("h1", "", said), read, *_others(report))
+        return el("div", f"verdict {style}", words, el("h1", "", said), *_others(report))
     root = roots[0]
     more = len(roots) - 1
     others = f"{_text.plural(more, 'further incident')} below." if more else ""
@@ -208,10 +206,12 @@ def _is_complete(clause: str) -> bool:
 
 
 def _effect(root: Diagnosis) -> Markup | None:
-    """What the incident did to the program: lighter where that did not end and the cluster works."""
+    """What the incident did to the program: lighter for a warning, and where the program still runs."""
     if not root.effect:
         return None
+    is_live = any(link.event.kind.startswith("live.") for link in root.chain)
     is_grave = root.ended_driver or root.severity == "critical"
+    is_grave = is_grave or (root.severity == "error" and not is_live)
     label = el("b", "", "Effect:") if is_grave else "Effect:"
     return el("p", "" if is_grave else "dim", label, " ", breakable(f"{root.effect}."))
 
