@@ -65,6 +65,15 @@ _SSH_FAILED = Signal(
     "autoscaler.ssh_failed", "ssh: ", r"^\s{0,8}ssh: (?P<why>(?:connect to host|Could not resolve hostname) \S+[^\n]{1,200})", DRIVER,
     "ssh: connect to host 203.0.113.9 port 22: Connection timed out",
 )  # fmt: skip
+_SHELL = Signal(
+    "autoscaler.shell", "bash: ", r"^\s{0,8}-?(?:/bin/)?bash: (?:-c: )?(?:line \d{1,6}: )?(?P<why>(?!cannot set terminal|no job control|warning: )[^\n`]{1,200}(?:`[^\n']{1,40}')?)", DRIVER,
+    "bash: -c: line 1: syntax error near unexpected token `('",
+)  # fmt: skip
+"""What the shell of the new machine says about a command of the configuration."""
+_SETUP_BEGAN = Signal(
+    "autoscaler.setup_began", "] Running setup commands", r"^\s{0,8}\[\d{1,2}/\d{1,2}\] Running setup commands", DRIVER, "  [6/7] Running setup commands",
+)  # fmt: skip
+"""`ray up` has logged in to the machine before (`_private/updater.py`, 1.0 to 2.60)."""
 _SETUP_FAILED = Signal(
     "autoscaler.setup_failed", "Error message: ", r"^\s{0,8}Error message: (?P<why>[^\n]{1,300})", DRIVER,
     "  Error message: SSH command failed.",
@@ -198,7 +207,7 @@ _ADVICE = (
     caused_by=("daemon", "gcs", "host", "raylet"),
     looks_for=(
         autoscaler.LAUNCH_FAILED, autoscaler.INSTANCES_FAILED, autoscaler.ADDING, autoscaler.ATTEMPT_FAILED, autoscaler.STARTED, autoscaler.NO_GPU_CARDS, autoscaler.GPU_CARDS,
-        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
+        autoscaler.STUCK, autoscaler.JOINED, _NO_HEAD, _NOT_LISTED, _SSH_FAILED, _SHELL, _SETUP_BEGAN, _SETUP_FAILED, *_GAVE_UP, _RUN_INSTANCES, _ROUNDS,
         _PANIC, _BOTO, _AWS_SAID, _USAGE, *_USAGE_ERRORS, *_SKYPILOT, *_UPDATE_FAILED, _UP_TO_DATE, _COMMAND_FAILED,
     ),
 )  # fmt: skip
@@ -349,8 +358,16 @@ def _without_head(case: Case) -> Iterator[Finding]:
         above = [
             e for e in case.of(_SSH_FAILED.kind, _SETUP_FAILED.kind) if e.source is event.source
         ]
-        why = next((e for e in above if e.kind == _SSH_FAILED.kind), above[-1] if above else None)
-        said = f": {why['why'].rstrip('.')}" if why else ""
+        began = [e for e in case.of(_SETUP_BEGAN.kind) if e.source is event.source]
+        shell = [
+            e
+            for e in case.of(_SHELL.kind)
+            if e.source is event.source and 0 < event.line - e.line <= _LINES_OF_END
+        ]
+        commands = [e for e in case.of(_COMMAND_FAILED.kind) if e.source is event.source]
+        why = next((e for e in above if e.kind == _SSH_FAILED.kind), None)
+        why = why or next(iter((*shell, *commands[-1:], *above[-1:])), None)
+        said = f": {_said(why)}" if why else ""
         yield Finding(
             f"ray up could not set up the head node{said}",
             (
@@ -359,19 +376,38 @@ def _without_head(case: Case) -> Iterator[Finding]:
             ),
             explains=(Entity("autoscaler", "launch"), *(program(e) for e in case.endings.values() if e.source is event.source)),
             remedies=(
-                Remedy(
-                    "Log in to the machine by hand with the key and user of the cluster's configuration (auth), from this computer",
-                    ("ray attach cluster.yaml -vv", "ray up cluster.yaml -vv   # prints each command and its output"),
-                    doc=autoscaler.AUTOSCALING_DOC,
-                ),
+                *(() if began or shell else (_LOG_IN,)),
                 Remedy(
                     "Let the security group or firewall of the machine accept port 22 from this computer's address"
                 )
                 if why and why.kind == _SSH_FAILED.kind
-                else Remedy("Correct the command in setup_commands or head_setup_commands that fails"),
+                else Remedy(
+                    "Correct the command in setup_commands or head_setup_commands that fails",
+                    ("ray up cluster.yaml -vv   # prints each command and its output",) if began or shell else (),
+                ),
             ),
-            covers=(event, *above),
+            covers=(event, *above, *shell, *commands, *(e for e in case.of(_UPDATE_FAILED[0].kind) if e.source is event.source)),
         )  # fmt: skip
+
+
+_LINES_OF_END = 12
+"""Lines from what the shell says down to the last words of `ray up`."""
+_LOG_IN = Remedy(
+    "Log in to the machine by hand with the key and user of the cluster's configuration (auth), from this computer",
+    (
+        "ray attach cluster.yaml -vv",
+        "ray up cluster.yaml -vv   # prints each command and its output",
+    ),
+    doc=autoscaler.AUTOSCALING_DOC,
+)
+
+
+def _said(event: Event) -> str:
+    """Why the set-up failed, as the shell, the launcher or ssh says it."""
+    if event["command"]:
+        return f"{cut(event['command'], _LONGEST)} ended with exit code {event['code']}"
+    why = event["why"].rstrip(".").replace("`", "'")
+    return f"bash: {why}" if event.kind == _SHELL.kind else why
 
 
 def _not_set_up(case: Case) -> Iterator[Finding]:
@@ -844,5 +880,18 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the updater sets a node up at its second attempt",
         f"{_UPDATE_FAILED[0].sample}\n{_UP_TO_DATE.sample}\n",
+    ),
+    console(
+        "the shell of the new machine refuses a setup command",
+        f"{_SETUP_BEGAN.sample}\n    (0/2) pip install -q torch\nbash: cannot set terminal process group (-1): Inappropriate ioctl for device\n"
+        f"{_SHELL.sample}\n  New status: update-failed\n  !!!\n  SSH command failed.\n  !!!\n\n{_NO_HEAD.sample}\n",
+        says=(
+            "bash: syntax error near unexpected token '('",
+            "Correct the command in setup_commands",
+        ),
+    ),
+    console(
+        "the shell complains, and the machine is set up",
+        f"{_SETUP_BEGAN.sample}\n{_SHELL.sample}\n  New status: up-to-date\n",
     ),
 )
