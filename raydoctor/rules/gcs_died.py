@@ -37,6 +37,7 @@ from raydoctor.case.signals import GCS, GCS_SIGTERM, NODE_REGISTERED, RAY_VERSIO
 from raydoctor.cluster import hosts, tables
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import kernel
 from raydoctor.rules.shared.cluster import (
@@ -186,7 +187,13 @@ def _finding(case: Case, end: _GcsEnd) -> Finding:
         caused_by=(Entity("daemon", "gcs_server"), hosts.entity("head")),
         subjects=(Subject("gcs", None, "gcs_server"),),
         remedies=_of_record(end.last_records[0]) if end.last_records else _remedies(),
-        covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),
+        covers=(
+            *end.logged,
+            *lost_driver_errors(case),
+            *evidence.exit_events(exits),
+            *reports,
+            *(e for last in end.last_records[:1] for e in _errors_before(case, last)),
+        ),
         gaps=_gaps(case, has_log, bool(end.last_records or end.redis)),
         at=_ended_at(case, end, chain),
     )
@@ -258,6 +265,8 @@ def _now(missing: Missing | None) -> Iterator[Link]:
 
 def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
     links = [Link(e, "the GCS reports why it crashed") for e in end.last_records[:1]]
+    before = [e for last in end.last_records[:1] for e in _errors_before(case, last)]
+    links += [Link(e, "the GCS reports this right before") for e in before[-1:]]
     links += [Link(e, "the GCS lost its Redis storage") for e in end.redis[:1]]
     if has_log and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
         links.append(
@@ -295,7 +304,7 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
 
 def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
     gaps = []
-    if not has_log:
+    if not (has_log or explained):
         gaps.append(
             Gap(
                 "gcs_server.out",
@@ -314,16 +323,38 @@ def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
     return tuple(gaps)
 
 
+_RIGHT_BEFORE_S = 1.0
+_LOOKUP = pattern(r"Key \S{1,80} doesn't exist")
+"""`map_find_or_die` of Ray's C++ code (`util/container_util.h`): Ray itself looked for what it had removed."""
+_VALUE = pattern(r"-?\d{4,}|0x\w+|(?=\w*\d)[0-9a-f]{12,}")
+"""A word of a record that differs from cluster to cluster."""
+
+
+def _errors_before(case: Case, last: Event) -> list[Event]:
+    """Errors that the GCS logged right before its last record, unless a rule knows them."""
+    return [
+        e
+        for e in case.of("log.error", "log.failure")
+        if e.source is last.source
+        and e.line < last.line
+        and (e.at is not None and last.at is not None and last.at - e.at <= _RIGHT_BEFORE_S)
+    ]
+
+
 def _of_record(last: Event) -> tuple[Remedy, ...]:
     """What to do if the GCS itself recorded why it ended."""
     if last["signal"]:
         return _remedies()
+    reason = fatal_reason(last).partition(": ")[2]
+    words = [word for word in reason.split() if not _VALUE.fullmatch(word)]
+    is_lookup = _LOOKUP.match(reason) is not None
+    words += ["map_find_or_die"] if is_lookup else []
     search = Remedy(
         "Search Ray's issues for the record, and try a newer Ray if it is fixed there",
         (
             paste.shell(
                 "https://github.com/ray-project/ray/issues?q={words:url}",
-                words=" ".join(fatal_reason(last).partition(": ")[2].split()[:8]),
+                words=" ".join(words[:8]),
             ),
         ),
     )
@@ -332,7 +363,7 @@ def _of_record(last: Event) -> tuple[Remedy, ...]:
         (paste.shell("grep -n -B20 ' C ' {log:path}", log=last.source.path),),
         doc=GCS_DOC,
     )
-    first = (search, fix) if last["expression"] else (fix, search)
+    first = (search,) if is_lookup else (search, fix) if last["expression"] else (fix, search)
     return (*first, _keep_state())
 
 
@@ -539,5 +570,13 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "a task quotes that check",
         f"(audit pid=12) seen yesterday: {GCS_LOST_CHECK.sample}\n",
+    ),
+    console(
+        "the GCS looks for what it has removed, and logs an error right before",
+        "[2026-11-21 07:07:00,334 I 42 42] (gcs_server) gcs_placement_group_scheduler.cc:311: Failed to commit resources because the node is "
+        f"dead, node id = {'7659e0fc' * 7}\n[2026-11-21 07:07:00,361 C 42 42] (gcs_server) container_util.h:88: Key -324564792491083059 doesn't "
+        "exist\n*** StackTrace Information ***\n/venv/ray/core/src/ray/gcs/gcs_server(+0x406f79) [0x5636a4d81f79] ray::map_find_or_die<>()\n",
+        roots=("gcs-died",),
+        says=("Key -324564792491083059 doesn't exist", "q=Key+doesn%27t+exist+map_find_or_die"),
     ),
 )
