@@ -197,7 +197,7 @@ def _of_console(case: Case) -> Iterator[Finding]:
     of_kind = (serve.controllers(case, serve.RAISED.kind), case.of(serve.STATUS[0].kind))
     for events in of_kind:
         left = [e for e in events if not any(evidence.is_before(e, r) for r in ready)]
-        said = [Said(e, e["app"], e["deployment"], "") for e in left]
+        said = [_said_of(e) for e in left]
         if said:
             best = max(said, key=lambda one: bool(one.deployment))
             raised = next((r for one in said if (r := _raised(one.event["what"]))), None)
@@ -207,6 +207,16 @@ def _of_console(case: Case) -> Iterator[Finding]:
             return
 
 
+def _said_of(event: Event) -> Said:
+    """A status or a quoted exception; the failed call in its text names the deployment that it does not name itself."""
+    call = _CALL.search(event["what"])
+    found = _START.match(call["function"]) if call and not event["deployment"] else None
+    if found:
+        return Said(event, event["app"] or found["app"] or "", found["deployment"], "")
+    return Said(event, event["app"], event["deployment"], "")
+
+
+_CALL = pattern(r"\bray::(?P<function>ServeReplica:[^\n()]{1,300})\(\) \(pid=")
 _START = pattern(
     r"ServeReplica:(?:(?P<app>[^:#]{1,100})[:#])?(?P<deployment>.{1,200}?)\.(?:initialize_and_get_metadata|is_initialized|is_allocated|__init__)$"
 )
@@ -410,7 +420,11 @@ def _raised(text: str) -> Raised | None:
     if begin >= 0:
         return parse(text[begin + len("RuntimeError: ") :])
     begin = text.find("ray::")
-    return parse(text[begin:] if begin >= 0 else text.lstrip())
+    if begin < 0:
+        return parse(text.lstrip())
+    indent = text[text.rfind("\n", 0, begin) + 1 : begin]
+    # A status of YAML indents the whole text.
+    return parse(text[begin:] if indent.strip() else text[begin:].replace(f"\n{indent}", "\n"))
 
 
 def _finding(case: Case, trouble: _Trouble) -> Finding:
@@ -591,6 +605,8 @@ def _correct(raised: Raised, place: str) -> str:
     """What to do about the exception of a constructor, not only its name."""
     if absent := _ABSENT.search(raised.message):
         return f"Make {absent['path']} available on every node that can run a replica, or correct the path{place}"
+    if raised.place and not raised.place.is_user_code:
+        return f"Check what the deployment passes to {raised.place}, which raises {raised.name}"
     return f"Correct what raises {raised.name}{place}"
 
 
@@ -700,6 +716,13 @@ _CAUSE = (
     '(ServeController pid=389)   File "/app/translate.py", line 51, in ping\n'
     "(ServeController pid=389)     raise ConnectionError('no answer from the database')\n"
     "(ServeController pid=389) ConnectionError: no answer from the database\n"
+)
+
+_QUOTING_STATUS = (
+    "applications:\n  text:\n    status: {}\n    deployments:\n      Loader:\n        status: {}\n        message: |-\n"
+    "          {} Error:\n          ray::ServeReplica:text:Loader.initialize_and_get_metadata() (pid=40568, ip=10.0.0.2)\n"
+    '            File "/venv/lib/python3.11/concurrent/futures/_base.py", line 449, in result\n              return self.__get_result()\n'
+    '            File "/app/llm.py", line 30, in __init__\n              self.model = load(path)\n          ValueError: no such model\n'
 )
 
 EXAMPLES: tuple[Example, ...] = (
@@ -996,5 +1019,24 @@ EXAMPLES: tuple[Example, ...] = (
     console(
         "the config is corrected, and a program of another kind uses the same words",
         f"(ServeController pid=812) {serve.NO_DEPLOYMENT.sample}\n(deploy pid=7) {serve.NO_DEPLOYMENT.sample}\n{serve.READY.sample}\n",
+    ),
+    *(
+        console(
+            f"a status quotes the exception of the constructor: {said}",
+            _QUOTING_STATUS.format(status, status, said),
+            says=("Loader", "ValueError: no such model", "__init__() (llm.py:30)"),
+            severity="warning" if status == "UPDATING" else None,
+        )
+        for status, said in (
+            (
+                "DEPLOY_FAILED",
+                "The deployment failed to start 3 times in a row. This may be due to a problem with its constructor or initial health "
+                "check failing. See controller logs for details.",
+            ),
+            (
+                "UPDATING",
+                "A replica failed to start with exception. Retrying 19 more time(s).",
+            ),
+        )
     ),
 )
