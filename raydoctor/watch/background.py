@@ -132,8 +132,11 @@ class BackgroundProcess:
         """Whether the process runs, or has ended and was not polled since."""
         return self._process is not None
 
-    def start(self, request: Mapping[str, Any]) -> str:
-        """Start an inspection; the reason if it cannot start, otherwise empty."""
+    def start(self, request: Mapping[str, Any], *, is_urgent: bool = False) -> str:
+        """Start an inspection; the reason if it cannot start, otherwise empty.
+
+        An urgent one runs at the priority of the watch: on a busy machine it would be late otherwise.
+        """
         self._began = time.monotonic()
         try:
             self._out = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
@@ -150,8 +153,9 @@ class BackgroundProcess:
         except OSError as error:
             self._close()
             return f"could not be started: {error.strerror or error}"
-        with suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+        if not is_urgent:
+            with suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         return ""
 
     def poll(self) -> dict[str, Any] | None:

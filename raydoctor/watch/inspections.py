@@ -148,19 +148,27 @@ class Inspections:
         address = self.cluster.gcs_address
         typed = address in self.cluster.typed
         request: dict[str, Any] = {"address": address, "typed": typed, "report": wanted[0]}
+        is_urgent = wanted[1] and bool(self._idle)
         if wanted[1]:
             request |= self._of_stacks(view, suspects)
             self._urgent.update(self._idle)
             self._idle = set()
-        self._start(request, wanted, now)
+        self._start(request, wanted, now, is_urgent=is_urgent)
 
-    def _start(self, request: dict[str, Any], wanted: tuple[bool, bool], now: float) -> None:
+    def _start(
+        self,
+        request: dict[str, Any],
+        wanted: tuple[bool, bool],
+        now: float,
+        *,
+        is_urgent: bool = False,
+    ) -> None:
         for pace, is_wanted in zip(self._paces, wanted, strict=True):
             if is_wanted:
                 pace.started(now)
         self._has_reason = self._has_reason and not wanted[0]
         self._under_way = wanted
-        if why := self._child.start(request):
+        if why := self._child.start(request, is_urgent=is_urgent):
             self._note(self._failed(why))
 
     def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:

@@ -49,6 +49,7 @@ from raydoctor.watch.inspections import Inspections
 from raydoctor.watch.programs.inspect_cluster import inspect
 from raydoctor.watch.rounds import Watch
 from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
+from tests.helpers import waiting
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.schemas import faults
@@ -775,6 +776,19 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
             events += inspections.turn(view, {}, False)
         reply.append(([each.why for each in inspections.problems], [each.event for each in events]))
     assert reply == [(["failed: ZeroDivisionError: division by zero"], []), ([], ["diagnosis"])]
+
+
+@pytest.mark.parametrize(("is_urgent", "lower"), [(False, True), (True, False)])
+def test_only_an_urgent_inspection_has_the_priority_of_the_watch(
+    is_urgent: bool, lower: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import json, os, time; time.sleep(0.5); print(json.dumps({'nice': os.nice(0)}))"
+    (tmp_path / "a_look.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child, replies = BackgroundProcess(program="a_look"), list[dict[str, Any]]()
+    assert child.start({}, is_urgent=is_urgent) == ""
+    waiting.until(lambda: replies.extend([reply] if (reply := child.poll()) else []) or replies)
+    assert (replies[0]["nice"] > os.nice(0)) is (lower and os.nice(0) < 10)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def _gap(pid: int, place: str) -> Gap:
     at = paste.text(" at {place}", place=place) if place else ""
     title = paste.text(" ({title})", title=command_line(pid)[:_TITLE])
     return Gap(
-        f"A program outside the cluster, pid {pid}{title}",
+        f"a program outside the cluster, pid {pid}{title}",
         f"waits in ray.init(){at} for a cluster that has not replied",
         _HINT,
         about=ABOUT,
