@@ -25,6 +25,7 @@ from raydoctor.capture.decode import BINARY, FULL, decode, form_of, text_of
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
+    SUBFOLDERS_OF_LOGS,
     identify,
     is_archive,
     node_label,
@@ -49,6 +50,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CAN_PIN = sys.platform == "linux"
 _PINNED = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
 """Needs no right to read the file, and does not wait for a pipe."""
+_OF_DRIVERS = frozenset({"core-driver", "driver"})
+_OF_EVENTS = frozenset({"event", "export-event"})
+"""Roles of files that a driver writes into a session; events of Ray's daemons have no pid in their names."""
 _LIMIT = "Permit more open files (ulimit -Hn), or remove others' right to write into the folder."
 _SPARE, _MOST_PINNED = 256, 1 << 20
 """Descriptors that other work needs, and those that are asked for."""
@@ -95,6 +99,8 @@ class Capture:
     """The only session to read; the newest if empty."""
     sessions: set[str] = field(default_factory=set)
     """The names of all sessions that there are, read or not."""
+    others: dict[int, str] = field(default_factory=dict)
+    """Users whose drivers wrote into the session of another user, each with one of their files."""
     owner: int | None = None
     """The user who must own the folder, if known: its path may lead to another folder by now."""
     budget: Budget = field(default_factory=Budget, repr=False)
@@ -359,10 +365,12 @@ def _texts(folder: Path, capture: Capture) -> dict[Source, str]:
     is_shared = owners.is_shared(handle, owners.opened_path(handle))
     with suppress(OSError), os.scandir(handle) as scan:
         entries = sorted(islice(scan, ENTRIES), key=lambda each: each.name)
-        listed = _Listed(str(folder), "", entries, handle, is_shared)
+        listed = _Listed(str(folder), "", entries, handle, is_shared, None)
         for entry in entries:
             if not entry.is_file(follow_symlinks=False) or entry.name.startswith("."):
                 continue
+            if read_name(entry.name):
+                continue  # the walk read it, or says why not
             size = entry.stat(follow_symlinks=False).st_size
             is_named = Path(entry.name).suffix.lower() in _TEXT_SUFFIXES
             file = _file(listed, entry.name, capture, []) if is_named and size else ""
@@ -431,6 +439,8 @@ def _walk(root: Path, capture: Capture) -> None:
     for path, file, source in sorted(unnamed)[:_MOST_UNNAMED]:
         if role := contents.role_of(file):
             found.append((path, file, replace(source, role=role)))
+    for owner, path in capture.others.items():
+        capture.notes.append(f"{path} belongs to user {owners.user(owner)}")
     found = _of_one_cluster(root, sorted(found), capture)
     capture.files.update((source, file) for _, file, source in found)
     for _, file, source in found:
@@ -450,20 +460,23 @@ class _Listed(NamedTuple):
     handle: int
     is_shared: bool
     """Whether another user can replace its entries, or a folder above it."""
+    owner: int | None
+    """Of the session that the folder belongs to; None outside of sessions."""
 
 
 def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Listed]:
     """Every folder below `root`, its entries while it is open. Raises TooMuchError."""
-    folders = [(str(root), "", False)]
+    folders: list[tuple[str, str, bool, int | None]] = [(str(root), "", False, None)]
     top = ""
     while folders:
-        folder, relative, is_shared = folders.pop()
+        folder, relative, is_shared, owner = folders.pop()
         try:
             handle = os.open(folder, _FOLDER | (os.O_NOFOLLOW if relative else 0))
         except OSError as error:
             why = f"cannot be listed: {error.strerror}"
             hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=folder)
-            missed.append(Gap(relative or folder, why, hint))
+            is_refused = error.errno in (errno.EACCES, errno.EPERM)
+            missed.append(Gap(relative or folder, why, hint if is_refused else ""))
             continue
         try:
             top = top or owners.opened_path(handle)
@@ -474,13 +487,15 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
                 missed.append(Gap(folder, "was replaced while it was read; not followed"))
                 continue
             is_shared = is_shared or owners.is_shared(handle, top if not relative else "")
+            begins = os.path.basename(relative) if relative else _session_of(top or folder)
+            owner = os.fstat(handle).st_uid if session.is_session(begins) else owner
             with os.scandir(handle) as scan:
                 entries = list(islice(scan, ENTRIES + 1))
             capture.budget.list_entries(len(entries))
             entries = _one_session(folder, entries, capture)
-            yield _Listed(folder, relative, entries, handle, is_shared)
+            yield _Listed(folder, relative, entries, handle, is_shared, owner)
             folders += (
-                (f"{folder}/{entry.name}", _below(relative, entry.name), is_shared)
+                (f"{folder}/{entry.name}", _below(relative, entry.name), is_shared, owner)
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name)
             )
@@ -512,7 +527,11 @@ def _take_files(
         if name := read_name(entry.name):
             size = _size(entry, path, missed)
             if size >= 0 and (file := _file(listed, entry.name, capture, missed)):
-                found.append((path, file, source_of(name, path, label, size)))
+                source = source_of(name, path, label, size)
+                if _is_believed(listed, source, file, capture, missed):
+                    found.append((path, file, source))
+        elif _is_link_to_logs(listed, entry):
+            missed.append(Gap(path, "is a symbolic link; not followed", "Copy the folder itself."))
         elif (
             contents.is_candidate(entry.name)
             and (size := _size(entry, path, [])) > 0
@@ -539,6 +558,36 @@ def _file(listed: _Listed, name: str, capture: Capture, missed: list[Gap]) -> st
     if why:
         missed.append(Gap(_below(listed.relative, name), why, hint))
     return file
+
+
+def _is_believed(
+    listed: _Listed, source: Source, file: str, capture: Capture, missed: list[Gap]
+) -> bool:
+    """Whether a file in a session is what Ray wrote there: Ray lets every user create files in its folders.
+
+    A driver of another user writes its own logs. They are read, and their owner is named.
+    """
+    if listed.owner is None or not listed.is_shared:
+        return True
+    try:
+        owner = os.stat(file).st_uid
+    except OSError:
+        return True  # reading it fails as well, and says why
+    if owner == listed.owner or owner in owners.trusted():
+        return True
+    whose = f"belongs to user {owners.user(owner)}"
+    if source.role in _OF_DRIVERS or (source.role in _OF_EVENTS and source.pid):
+        capture.others.setdefault(owner, source.path)
+        return True
+    session_of = f"the session to user {owners.user(listed.owner)}"
+    missed.append(Gap(source.path, f"{whose}, {session_of}: not written by Ray; not read"))
+    return False
+
+
+def _is_link_to_logs(listed: _Listed, entry: os.DirEntry[str]) -> bool:
+    """Whether a link has the name of a folder with logs. Where it leads is not looked up."""
+    is_below = os.path.basename(listed.path) == "logs" and entry.name in SUBFOLDERS_OF_LOGS
+    return (is_below or entry.name == "logs") and entry.is_symlink()
 
 
 def _has_room(held: int) -> bool:
@@ -620,6 +669,8 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
             return entry.stat(follow_symlinks=False).st_size
         if entry.is_symlink():
             gaps.append(Gap(path, "is a symbolic link; not followed", "Copy the file itself."))
+        else:
+            gaps.append(Gap(path, "is a pipe, a socket or a device; not read"))
     except OSError as error:
         gaps.append(Gap(path, f"cannot be read: {error.strerror}"))
     return -1

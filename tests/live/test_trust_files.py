@@ -210,6 +210,64 @@ def test_a_named_session_of_another_user_is_shown_as_theirs(place: Ground) -> No
         assert any(f"belongs to user {MALLORY}" in note for note in capture.notes)
 
 
+FORGED = "[2026-11-21 10:00:00,000 C 1 1] (raylet) a.cc:1:  Check failed: forged by Mallory\n"
+WORKER = "a1" * 28
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "raylet.out", "gcs_server.out.1", f"worker-{WORKER}-01000000-5.err", "events/event_RAYLET.log",
+        "old/gcs_server.out", "dmesg.txt", "debug_state.txt", "job-driver-raysubmit_x1.log",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", ["session", "logs"])
+def test_what_another_user_writes_into_a_session_is_not_rays_log(
+    place: Ground, name: str, at: str
+) -> None:
+    """Ray lets all users create files there, and files of Ray's own processes have the session's owner."""
+    ours = place.session(1, ALICE)
+    log = ours / "logs" / name
+    if log.parent != ours / "logs":
+        log.parent.mkdir()
+        of(MALLORY, log.parent)
+    log.unlink(missing_ok=True)
+    log.write_text(FORGED)
+    of(MALLORY, log)
+    with open_capture(str(ours if at == "session" else ours / "logs")) as capture:
+        report = engine.run(capture)
+        assert not any(source.path.endswith(name) for source in capture.files)
+    whys = [gap.why for gap in report.gaps if gap.what.endswith(name)]
+    why = f"belongs to user {MALLORY}, the session to user {ALICE}: not written by Ray; not read"
+    assert why in whys
+    assert "forged" not in render(report)
+
+
+def test_the_log_of_another_users_driver_is_read_and_its_owner_named(place: Ground) -> None:
+    ours = place.session(1, ALICE)
+    for name in (f"python-core-driver-01000000{'f' * 48}_7.log", "events/event_CORE_WORKER_7.log"):
+        log = ours / "logs" / name
+        log.parent.mkdir(exist_ok=True)
+        log.write_text(FORGED)
+        of(MALLORY, log)
+    with open_capture(str(ours)) as capture:
+        assert {"core-driver", "event"} <= {source.role for source in capture.files}
+        assert len([note for note in capture.notes if f"belongs to user {MALLORY}" in note]) == 1
+
+
+def test_files_of_several_users_in_a_copied_folder_are_read(place: Ground) -> None:
+    """Colleagues put the logs of their nodes together: only in a session does a name promise who wrote it."""
+    folder = place.folder / "incident"
+    folder.mkdir()
+    folder.chmod(hostile.OPEN_TO_ALL)
+    for uid, name in ((ALICE, "raylet.out"), (MALLORY, "gcs_server.out")):
+        (folder / name).write_text(FORGED)
+        of(uid, folder / name)
+    with open_capture(str(folder)) as capture:
+        assert len(capture.files) == 2
+        assert not capture.gaps
+
+
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_log_of_a_named_session_leads_root_nowhere(place: Ground, plant: Plant) -> None:
     theirs = place.session(1, MALLORY)

@@ -101,6 +101,7 @@ ROWS = {
         "live.test_trust::test_a_path_that_was_typed_is_read_and_its_owner_named",
         "live.test_trust_files::test_a_named_session_of_another_user_is_shown_as_theirs",
         "live.test_trust_files::test_a_log_of_a_named_session_leads_root_nowhere",
+        "live.test_trust_files::test_what_another_user_writes_into_a_session_is_not_rays_log",
         "unit.test_hostile_input::test_pipes_and_devices_in_a_tree_do_not_block",
     ),
     "`diagnose`, `story`, `diff`": (
