@@ -7,8 +7,6 @@ import gzip
 import io
 import lzma
 import os
-import shutil
-import stat
 import struct
 import subprocess
 import sys
@@ -37,7 +35,6 @@ from raydoctor.read.clock import NodeClocks
 from raydoctor.rules import placement_group_pending
 from raydoctor.rules.shared import serve, waiting
 from tests.helpers import ROOT
-from tests.helpers.captures import FIXTURES, capture_of
 
 PACKAGE = ROOT / "raydoctor"
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
@@ -296,48 +293,6 @@ def test_pipes_and_devices_in_a_tree_do_not_block(tmp_path: Path) -> None:
     thread = threading.Thread(target=lambda: (gaps_of(tmp_path), done.set()), daemon=True)
     thread.start()
     assert done.wait(20)
-
-
-def _pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o600)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
-@pytest.mark.parametrize("make", [_pipe, _socket])
-@pytest.mark.parametrize(
-    "name", [f"logs/worker-{'a1' * 28}-ffffffff-77.err", "logs/gcs_server.out.1", "dmesg.txt"]
-)
-def test_what_has_the_name_of_a_log_and_is_no_file_is_a_gap(
-    name: str, make: Callable[[Path], None], tmp_path: Path
-) -> None:
-    shutil.copytree(capture_of(FIXTURES / "healthy--ray-2.60.0--1-node"), tmp_path / "capture")
-    make(tmp_path / "capture" / name)
-    gaps = gaps_of(tmp_path / "capture")
-    assert (name, "is a pipe, a socket or a device; not read") in {(g.what, g.why) for g in gaps}
-
-
-@pytest.mark.parametrize("name", ["logs/events", "logs/old", "node-2/logs"])
-def test_a_link_in_the_place_of_a_folder_with_logs_is_a_gap(name: str, tmp_path: Path) -> None:
-    shutil.copytree(capture_of(FIXTURES / "healthy--ray-2.60.0--1-node"), tmp_path / "capture")
-    link = tmp_path / "capture" / name
-    shutil.rmtree(link, ignore_errors=True)
-    link.parent.mkdir(exist_ok=True)
-    link.symlink_to("/nonexistent")
-    gaps = gaps_of(tmp_path / "capture")
-    assert (name, "is a symbolic link; not followed") in {(g.what, g.why) for g in gaps}
-
-
-def test_other_links_to_folders_are_no_gap(tmp_path: Path) -> None:
-    """A folder of a user's project: nothing says that these lead to logs."""
-    shutil.copytree(capture_of(FIXTURES / "healthy--ray-2.60.0--1-node"), tmp_path / "capture")
-    before = gaps_of(tmp_path / "capture")
-    for name in ("train", "data", "events", "venv"):
-        (tmp_path / "capture" / name).symlink_to("/usr")
-    assert gaps_of(tmp_path / "capture") == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc of Linux")
