@@ -100,7 +100,9 @@ class WatchedCluster:
     def _threads(self) -> None:
         self._metrics = background.BackgroundQuery[Metrics](self._ask_metrics, _METRICS_EVERY)
         self._gauges = background.BackgroundQuery[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
-        self._leftovers = background.BackgroundQuery[int](_count_leftovers, _LEFTOVERS_EVERY)
+        self._leftovers = background.BackgroundQuery[int](
+            lambda: _count_leftovers(self.cluster), _LEFTOVERS_EVERY
+        )
         self._fillers = background.BackgroundQuery[list[ResourceUser]](
             lambda: watch_gauges.fillers(self.cluster), _FILLERS_EVERY
         )
@@ -356,7 +358,7 @@ class WatchedCluster:
         yield from self._inspections.problems
 
 
-def _count_leftovers() -> int:
+def _count_leftovers(cluster: Cluster) -> int:
     from raydoctor.act.zombies import leftovers
 
-    return len(leftovers.find(leftovers.SweepOptions()))
+    return sum(cluster.may_have_started(each.uid) for each in leftovers.find())

@@ -23,6 +23,8 @@ from raydoctor.observe.machine import sessions
 from raydoctor.observe.processes import discover, ownership, proc, processes
 from raydoctor.observe.processes.ownership import Log, Machine
 from raydoctor.observe.processes.proc import Process
+from raydoctor.watch import watched_cluster
+from tests.helpers.other_users import AS_ROOT, ATTACKER, VICTIM
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
 
@@ -375,3 +377,37 @@ def test_a_walk_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert isinstance(piece, Piece)
     rows = [json.loads(line.rstrip(b",")) for line in piece.data.splitlines()[1:-1]]
     assert [r["truncated"] for r in rows if r["path"] == str(session)] == [True]
+
+
+@linux
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("user", "owner", "is_listed"),
+    [
+        (ATTACKER, 0, False),
+        (ATTACKER, VICTIM, False),
+        (ATTACKER, ATTACKER, True),
+        (0, VICTIM, True),
+        (0, 0, True),
+    ],
+)
+def test_what_another_user_claims_to_be_a_leftover_is_not_reported(
+    user: int, owner: int, is_listed: bool
+) -> None:
+    """Any user can start a process with the environment of a worker's child."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    environment = {"RAY_RAYLET_PID": str(gone.pid), "RAY_JOB_ID": "01000000"}
+    claims = subprocess.Popen(
+        ["/usr/bin/sleep", "3009"], env=environment, user=user, group=user, start_new_session=True
+    )
+    try:
+        cluster = Cluster(owner=owner)
+        (piece, *_) = processes.tables(cluster)
+        assert isinstance(piece, Piece)
+        rows = [row for row in json.loads(piece.data)["rows"] if row["pid"] == claims.pid]
+        assert [row["outlived"] for row in rows] == (["raylet"] if is_listed else [])
+        assert watched_cluster._count_leftovers(cluster) == is_listed
+    finally:
+        claims.kill()
+        claims.wait()

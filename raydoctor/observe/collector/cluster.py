@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.observe.collector.programs.peers import Access
 
 
@@ -71,6 +72,14 @@ class Cluster:
         value = self.token.value if self.token is not None and needed is not False else ""
         uids = None if self.owner is None else (self.owner,)
         return Access(value, uids, self.typed, self.is_vouched)
+
+    def may_have_started(self, uid: int | None) -> bool:
+        """Whether a process of this user counts as one that the cluster left: any user can claim that.
+
+        A task that changed its user is not seen here; `zombies` lists it.
+        """
+        owner = owners.of_folder(self.session_dir) if self.owner is None else self.owner
+        return uid is None or uid == owner or uid in owners.trusted()
 
     def of(self, kind: str) -> tuple[Daemon, ...]:
         """Its daemons of one kind on this machine."""

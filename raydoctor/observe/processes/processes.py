@@ -34,7 +34,7 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
     if machine.outlived:
         defunct = any(d.kind == "raylet" and d.state == "Z" for d in machine.daemons.values())
         time.sleep(_SETTLE_DEFUNCT if defunct else _SETTLE)
-        _forget_ended(machine)
+        _forget_ended(machine, cluster)
     rows = [_row(machine, pid, cluster) for pid in sorted(machine.kinds)]
     yield table("processes", rows, source="proc", at=at)
     yield from _gaps(cluster)
@@ -61,10 +61,16 @@ def _gaps(cluster: Cluster) -> Iterator[Gap]:
         )
 
 
-def _forget_ended(machine: Machine) -> None:
+def _forget_ended(machine: Machine, cluster: Cluster) -> None:
+    """Drop leftovers that have ended meanwhile, and what other users claim to be leftovers."""
     for pid in list(machine.outlived):
         now = proc.read(pid)
-        if now is None or now.state == "Z" or now.started_at != machine.processes[pid].started_at:
+        if (
+            now is None
+            or now.state == "Z"
+            or now.started_at != machine.processes[pid].started_at
+            or not cluster.may_have_started(proc.owner(pid))
+        ):
             del machine.outlived[pid], machine.kinds[pid]
 
 
