@@ -104,6 +104,7 @@ _EXPORT = pattern(
     r"|\[pod/[^/\]\s]+/[^\]\s]+\]",
     re.DOTALL,
 )
+_ANNOUNCED = frozenset({"pods", "events", "nodes", "sacct", "scontrol"})
 _ROTATED = pattern(r"\d{1,9}\.log\.\d{8}-\d{6}")
 """A container's log, rotated by the kubelet."""
 
@@ -112,6 +113,12 @@ def is_candidate(name: str) -> bool:
     """Whether a file of this name may be one of them."""
     plain = name.lower().removesuffix(".gz")
     return splitext(plain)[1] in SUFFIXES or _ROTATED.fullmatch(plain) is not None
+
+
+def is_announced(name: str) -> bool:
+    """Whether a file has a name under which our documentation has such output saved."""
+    stem, _, suffix = name.lower().partition(".")
+    return stem in _ANNOUNCED and bool(suffix) and is_candidate(name)
 
 
 def role_of(file: str) -> str:

@@ -532,11 +532,15 @@ def _take_files(
                     found.append((path, file, source))
         elif _is_link_to_logs(listed, entry):
             missed.append(Gap(path, "is a symbolic link; not followed", "Copy the folder itself."))
-        elif (
-            contents.is_candidate(entry.name)
-            and (size := _size(entry, path, [])) > 0
-            and (file := _file(listed, entry.name, capture, missed))
-        ):
+        elif contents.is_candidate(entry.name):
+            is_announced = contents.is_announced(entry.name)
+            # Of other files, nothing says that a diagnosis would need them.
+            size = _size(entry, path, missed if is_announced else [])
+            file = _file(listed, entry.name, capture, missed) if size > 0 else ""
+            if not file:
+                continue
+            if is_announced and not os.access(file, os.R_OK):
+                missed.append(Gap(path, "cannot be read: Permission denied"))
             unnamed.append((path, file, Source(path, "", label, size=size)))
 
 

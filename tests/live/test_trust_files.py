@@ -268,6 +268,29 @@ def test_files_of_several_users_in_a_copied_folder_are_read(place: Ground) -> No
         assert not capture.gaps
 
 
+@pytest.mark.parametrize(
+    ("name", "is_gap"), [("pods.json", True), ("sacct.txt", True), ("private.json", False)]
+)
+def test_a_saved_output_that_may_not_be_read_is_a_gap(
+    place: Ground, name: str, is_gap: bool
+) -> None:
+    """Its content decides what it is, and nothing says what a file of any other name holds."""
+    folder = place.folder / "incident"
+    folder.mkdir()
+    (folder / "raylet.out").write_text(FORGED)
+    (folder / name).write_text("{}")
+    (folder / name).chmod(0)
+
+    def gaps() -> list[list[str]]:
+        with open_capture(str(folder)) as capture:
+            return [[gap.what, gap.why] for gap in capture.gaps]
+
+    gaps()  # loads what that user cannot
+    assert hostile.as_user(ALICE, gaps) == (
+        [[name, "cannot be read: Permission denied"]] if is_gap else []
+    )
+
+
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_log_of_a_named_session_leads_root_nowhere(place: Ground, plant: Plant) -> None:
     theirs = place.session(1, MALLORY)
