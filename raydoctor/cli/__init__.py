@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT = "diagnose"
 SECTIONS = {
     "Diagnose": ("diagnose", "explain", "story", "diff", "collect", "rules"),
-    "Look live": ("status", "hung", "stack", "attach", "watch"),
+    "Live cluster": ("status", "hung", "stack", "attach", "watch"),
     "Clean up": ("zombies", "cancel"),
     "Prepare": ("check", "run", "demo"),
     "For AI agents": ("mcp", "skill"),
@@ -52,11 +52,13 @@ Examples:
   raydoctor status                           what runs, what waits and why
   raydoctor hung                             which tasks are hung, and what blocks them
   raydoctor attach TASK                      attach a debugger to a running task
-  raydoctor zombies --kill                   end leftovers of Ray, and nothing else
+  raydoctor zombies --kill                   end leftover Ray processes, and nothing else
   raydoctor demo                             start a throwaway cluster, break it and diagnose it
 
 `raydoctor PATH` is short for `raydoctor diagnose PATH`. `raydoctor help COMMAND` shows the
-options of a command. `eval "$(raydoctor completion bash)"` turns on Tab completion of commands,
+options of a command.
+
+`eval "$(raydoctor completion bash)"` turns on Tab completion of commands,
 rule names and the names of running tasks (also for zsh and fish).
 """
 

@@ -46,8 +46,8 @@ def driver_log_option(command: _Command) -> _Command:
         "--driver-log",
         metavar="FILE",
         shell_complete=complete_path,
-        help="A file with the driver's output; - reads standard input. Given alone, only this file "
-        "is read, even if a cluster runs on this machine.",
+        help="A file with the driver's output; - reads standard input. Without PATH, raydoctor "
+        "reads only this file, even if a cluster runs on this machine.",
     )(command)
 
 
@@ -137,7 +137,7 @@ def min_age_option(command: _Command) -> _Command:
         type=Duration(),
         default="60s",
         show_default=True,
-        help="Idle time after which a task without finished peers counts as hung.",
+        help="Idle time after which a task counts as hung if none of the same name has finished.",
     )(command)
 
 
@@ -158,8 +158,7 @@ def since_option(text: str) -> Callable[[_Command], _Command]:
         "--since",
         metavar="TIME",
         callback=time_option,
-        help=f"{text}: 2h (before the present, not before the end of the logs), "
-        "2026-11-21T07:30 (local time of this machine).",
+        help=f"{text} TIME: a duration before now (2h), or a local time of this machine (2026-11-21T07:30).",
     )
 
 
@@ -249,9 +248,9 @@ def check_only(only: str, identity: str) -> None:
         )
 
 
-def timeout_option(text: str) -> Callable[[_Command], _Command]:
-    """`--timeout`; None means a default that depends on the machine's load."""
-    default = "[default: 5s, or up to 30s if this machine is busy]"
+def timeout_option(text: str, other: str = "") -> Callable[[_Command], _Command]:
+    """`--timeout`; None means a default that depends on the machine's load. `other`: one more default."""
+    default = f"[default: 5s, or up to 30s if this machine is busy{other}]"
     return click.option(
         "--timeout",
         type=Duration(0.1, 600),
@@ -261,6 +260,15 @@ def timeout_option(text: str) -> Callable[[_Command], _Command]:
 
 def live_options(command: _Command) -> _Command:
     """`--address`, `--timeout`, `--all-nodes/--this-node`."""
+    return _live_options(command, "Time limit of each query to a live cluster.")
+
+
+def collect_live_options(command: _Command) -> _Command:
+    """The same for `collect`, which also queries Slurm."""
+    return _live_options(command, "Time limit of each query.", "; 30s with --slurm")
+
+
+def _live_options(command: _Command, limit: str, other: str = "") -> _Command:
     for option in (
         click.option(
             "--all-nodes/--this-node",
@@ -268,7 +276,7 @@ def live_options(command: _Command) -> _Command:
             default=True,
             help="Include the cluster's other nodes, or only this machine.  [default: all nodes]",
         ),
-        timeout_option("Time limit of each query to a live cluster."),
+        timeout_option(limit, other),
         address_option(),
     ):
         command = option(command)

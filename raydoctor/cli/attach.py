@@ -34,9 +34,10 @@ pid. Without TARGET, raydoctor lists the tasks that wait at a breakpoint of Ray'
 
 The process keeps running and listens on loopback for a debugger: VS Code, PyCharm or any
 other client of the Debug Adapter Protocol. Only the user of the process, and root, can
-connect. The port stays open until --close; a second attach reuses it. If the
-process runs on another node, a small Ray task opens the port there, and raydoctor prints how
-to reach it.
+connect. The port stays open until --close; a second attach reuses it.
+
+If the process runs on another node, a small Ray task opens the port there, and raydoctor
+prints how to reach it.
 
 \b
 Without an IDE, and without a port that stays open:

@@ -13,9 +13,11 @@ _CODES = {"fail": 1, "gap": 3}
 _HELP = """Check this machine, and any Ray cluster that runs on it, before a job starts.
 
 raydoctor checks versions, ports, shared memory, disk, memory and its cgroup limit, limits of open
-files and processes, tools for stacks and debuggers, the clock, stale cluster addresses and the auth
-token. The output has one line per check, and a fix for each check that fails. It takes less than a
-second, and nothing is changed.
+files and processes, tools for stacks and debuggers, the clock, stale cluster addresses and the
+auth token.
+
+The output has one line per check, and a fix for each check that fails. It takes less than a second,
+and changes nothing.
 
 \b
 Examples:

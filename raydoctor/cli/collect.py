@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _HELP = """Collect the logs and state of a cluster, running or dead, and of its machines into one archive.
 
 Known kinds of secrets are replaced (`<secret:aws-key-1>`), and only you can read the archive
-(mode 0600). raydoctor.json in it lists what could not be collected. To read the logs of other
-nodes, raydoctor runs short Ray tasks there that reserve no CPU. It changes nothing else in the
-cluster. If the cluster is dead, run raydoctor on each machine whose logs you need.
+(mode 0600). raydoctor.json in it lists what could not be collected.
 
+To read the logs of other nodes, raydoctor runs short Ray tasks there that reserve no CPU. It
+changes nothing else. If the cluster is dead, run raydoctor on each machine whose logs you need.
 
 \b
 Examples:
@@ -54,8 +54,8 @@ INCOMPLETE = 3
     help="The archive to write; - is standard output (.tar.gz).  "
     "[default: raydoctor-DATE-TIME.tar.gz]",
 )
-@options.live_options
-@options.since_option("Leave out older files")
+@options.collect_live_options
+@options.since_option("Leave out files last changed before")
 @click.option(
     "--anonymize",
     is_flag=True,
@@ -65,7 +65,8 @@ INCOMPLETE = 3
     "--slurm",
     "job",
     metavar="JOBID",
-    help="Collect Slurm's records of this job, and the job's output, instead of a cluster's.",
+    help="Collect a Slurm job instead of a cluster: its Slurm records, its output, and the Ray logs "
+    "that the output names.",
 )
 @options.verbose_option
 def command(

@@ -29,9 +29,10 @@ _SUMMARY = 1_000_000
 _HELP = """Diagnose a Ray session: what broke, why, the evidence and the fix.
 
 PATH is a session folder, its logs/, a tree with the logs of several nodes, an archive
-of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH, raydoctor
-diagnoses the cluster running on this machine, live, including its other nodes; if no
-cluster runs, it diagnoses the latest session.
+of these (.tar.gz, .tar.zst, .zip, …), or one log file.
+
+Without PATH, raydoctor diagnoses the cluster running on this machine, live, including its
+other nodes; if no cluster runs, it diagnoses the latest session.
 
 \b
 Examples:
@@ -69,7 +70,7 @@ Exit code:
     help="The session to read if PATH has several; by default the newest. all: one report on each.",
 )
 @options.format_option(*options.REPORT_FORMATS)
-@options.since_option("Only incidents since this time")
+@options.since_option("Only incidents since")
 @click.option(
     "--until", metavar="TIME", callback=options.time_option, help="Only incidents until this time."
 )

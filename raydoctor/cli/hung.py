@@ -33,20 +33,20 @@ _RECORDED = 3
 _HELP = """Find hung tasks, actor methods and drivers, what each waits for, and what waits for it.
 
 A task is reported as hung if its stack does not change and it has run at least ten times as long
-as any finished task of the same function. A task without finished peers counts as hung after
---min-age of idle time. Long waits that are not hangs are listed
-with the event that would end them.
+as any finished task of the same name. If none has finished, it counts as hung after --min-age of
+idle time. Other long waits are listed with the event that would end them.
 
 A CPU-bound task is listed as busy, unless it has run ten times as long as finished tasks
-of its function: then it counts as hung, even if its stack changes.
+of the same name: then it counts as hung, even if its stack changes.
 
-A coroutine suspended at an await is on no thread's stack:
-raydoctor finds what it waits for among the unfinished calls that its actor made.
+An awaiting coroutine appears on no call stack: raydoctor finds what it waits for among the
+unfinished calls of its actor.
 
 raydoctor samples the stacks of all tasks that have been running for more than a few seconds,
-without pausing them, and reads which objects each process waits for. A cycle of waits is a
-deadlock. Otherwise the waits form a chain, and the process at its end blocks all the others:
-it is listed first.
+without pausing them, and reads which objects each process waits for.
+
+A cycle of waits is a deadlock. Otherwise the waits form a chain, and the process at its end
+blocks all the others: it is listed first.
 
 PATH is an archive that `raydoctor collect` made during the hang; the default is the live cluster.
 

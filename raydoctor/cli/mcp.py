@@ -9,9 +9,10 @@ from raydoctor.cli import _options as options
 _HELP = """Serve diagnoses to AI agents, over the Model Context Protocol (MCP).
 
 An agent starts the server itself, or connects to it over HTTP (--http). Its eight tools
-only read: diagnose, finding, evidence, story, hung, stacks, explain, check. A reply has
-at most 8,000 characters, and marks log text as untrusted data, not instructions.
-Install the server with: pip install 'raydoctor[mcp]'
+only read: diagnose, finding, evidence, story, hung, stacks, explain, check.
+
+A reply has at most 8,000 characters, and marks log text as untrusted data, not
+instructions. Install the server with: pip install 'raydoctor[mcp]'
 
 \b
 Examples:
@@ -22,8 +23,9 @@ Examples:
 
 With --allow-actions, an agent can also cancel a task, end leftover Ray processes, and run
 Python code inside a task's process, each only as a plan of the last 5 minutes showed it.
-raydoctor asks the agent to show you the plan first, but cannot enforce that. The audit
-log records every action.
+
+raydoctor asks the agent to show you the plan first, but cannot enforce that. The audit log
+records every action.
 """
 
 

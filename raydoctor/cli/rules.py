@@ -56,9 +56,10 @@ Exit code: 0 written, 2 could not run or could not write.
 _TEST_HELP = """Test the rules of a folder as raydoctor tests its own.
 
 Each file of DIR is a rule: a page (its docstring), signals, a function and examples.
-The test checks that the page is complete, that each sample matches, that no pattern matches
-without its literal (needs the extra raydoctor[test]), and that each example gives what it
-expects when all rules are loaded.
+
+The test checks that the page is complete, that each sample matches, and that each example gives
+what it expects when all rules are loaded. With the extra raydoctor[test], it also checks that no
+pattern matches without its literal.
 
 \b
 Examples:

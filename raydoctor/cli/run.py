@@ -33,6 +33,7 @@ _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 raydoctor passes the driver's output through. If the driver fails, raydoctor ends the
 driver's own cluster, then reads its logs. If the driver is interrupted or reaches its
 time limit, raydoctor queries the cluster first. The report goes to standard error.
+
 If the driver succeeds, raydoctor reports the task exceptions that the driver's output
 does not show.
 

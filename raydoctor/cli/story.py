@@ -13,12 +13,12 @@ NOT_FOUND = 1
 _HELP = """Show the log lines about one id, pid or name, from all files and nodes, in time order.
 
 ID is the id (or its first six or more digits) of a worker, task, actor, object, node,
-job, lease or placement group; a pid; or the name of a task or actor. Lines about other
-names of the same thing, such as a worker's pid, are included. Routine lines of a worker's own
-log are left out; --all shows them.
+job, lease or placement group; a pid; or the name of a task or actor.
 
-If a number or word can be several of these, write pid:503 or name:train; if several nodes have
-that pid, pid:NODE/503. PATH is a session folder, its logs, a tree with a folder for each node, an
+Lines about other names of the same thing, such as a worker's pid, are included. Routine lines of
+a worker's own log are left out; --all shows them.
+
+If an ID is ambiguous, write pid:503 or name:train; if several nodes have that pid, pid:NODE/503. PATH is a session folder, its logs, a tree with a folder for each node, an
 archive or a file; the default is the newest session of this machine.
 
 \b

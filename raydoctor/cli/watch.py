@@ -27,8 +27,10 @@ Ray's limits, leftovers, new diagnoses.
 
 On a terminal the screen is redrawn in place. Keys select a task (to see its call stack or cancel
 it), sort and filter; ? lists them, q or Ctrl-C ends the watch. Otherwise, or with --json, each
-round and each event is one JSON line. The watch uses less than 1% of one CPU. If the cluster
-dies, raydoctor diagnoses its logs, and resumes the watch when the cluster is back.
+round and each event is one JSON line.
+
+The watch uses less than 1% of one CPU. If the cluster dies, raydoctor diagnoses its logs, and
+resumes the watch when the cluster is back.
 
 
 With --task-timeout (or --timeout) the watch checks all tasks against a time limit, or those that

@@ -124,7 +124,7 @@ def test_every_command_is_in_one_section_of_the_help(capsys: pytest.CaptureFixtu
     listed = [name for section in cli.SECTIONS.values() for name in section]
     assert len(listed) == len(set(listed))
     assert set(cli.names()) <= set(listed)
-    assert "\nLook live:\n" in say(capsys, "-h")[1]
+    assert "\nLive cluster:\n" in say(capsys, "-h")[1]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
