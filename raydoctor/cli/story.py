@@ -18,7 +18,9 @@ job, lease or placement group; a pid; or the name of a task or actor.
 Lines about other names of the same thing, such as a worker's pid, are included. Routine lines of
 a worker's own log are left out; --all shows them.
 
-If an ID is ambiguous, write pid:503 or name:train; if several nodes have that pid, pid:NODE/503. PATH is a session folder, its logs, a tree with a folder for each node, an
+If an ID is ambiguous, write pid:503 or name:train; if several nodes have that pid, pid:NODE/503.
+
+PATH is a session folder, its logs, a tree with a folder for each node, an
 archive or a file; the default is the newest session of this machine.
 
 \b

@@ -96,7 +96,7 @@ def _accounts(job: str, timeout: float) -> tuple[list[dict[str, Any]] | str | No
     if table.problem:
         return None, as_json.problem or table.problem
     if table.text.strip().count("\n") < 1:
-        return None, "has no account of this job"
+        return None, "has no accounting record of this job"
     return table.text, ""
 
 

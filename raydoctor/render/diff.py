@@ -165,7 +165,7 @@ def _unexplained(difference: Difference, width: int, verbose: bool) -> Page:
             rows.append([(what, _style(what)), (_text.cut(text, max(width - 8, 20)), "")])
         if len(items) > len(shown):
             rows.append([(what, _style(what)), (f"… and {len(items) - len(shown):,} more", "dim")])
-    return [line(("Errors that no rule explains", "strong")), *columns(rows, 2), ()] if rows else []
+    return [line(("Errors that no rule matches", "strong")), *columns(rows, 2), ()] if rows else []
 
 
 def _gaps(difference: Difference, width: int, verbose: bool) -> Page:
@@ -262,8 +262,8 @@ def to_markdown(difference: Difference) -> str:
     parts += _list("Better", map(_changed, difference.better))
     parts += _list("Gone", map(_item, difference.gone))
     parts += _list("Unchanged", map(inline, _unchanged(difference.same)))
-    parts += _list("New errors that no rule explains", map(_quoted, difference.new_unexplained))
-    parts += _list("Gone errors that no rule explains", map(_quoted, difference.gone_unexplained))
+    parts += _list("New errors that no rule matches", map(_quoted, difference.new_unexplained))
+    parts += _list("Gone errors that no rule matches", map(_quoted, difference.gone_unexplained))
     parts += _list("Evidence that is missing now", map(_missing, difference.new_gaps))
     parts += _list("Evidence that is no longer missing", map(_missing, difference.gone_gaps))
     parts += _remarks(difference)

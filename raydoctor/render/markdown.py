@@ -175,7 +175,7 @@ def _symptoms(symptoms: tuple[Unexplained, ...]) -> list[str]:
     ]
     if len(symptoms) > _SYMPTOMS:
         rows.append(f"- … and {len(symptoms) - _SYMPTOMS} more")
-    return ["**Errors that no rule explains**", "\n".join(rows)]
+    return ["**Errors that no rule matches**", "\n".join(rows)]
 
 
 def _read(report: Report) -> str:

@@ -411,7 +411,7 @@ def _symptoms(view: _View) -> Page:
     if not symptoms:
         return []
     shown = symptoms if view.verbose else symptoms[:_SYMPTOMS]
-    page = [line(("Errors that no rule explains", "strong"))]
+    page = [line(("Errors that no rule matches", "strong"))]
     page += columns([_symptom(view, s) for s in shown], indent=2)
     if len(symptoms) > len(shown):
         page.append(line((f"… and {len(symptoms) - len(shown)} more", "dim"), indent=2))

@@ -75,7 +75,7 @@ def _finding(case: Case, job: Ended, is_preempted: bool) -> Finding:
                 Link(e, _shows(e))
                 for e in sorted(job.printed, key=lambda e: e.kind != "slurm.node_failed")[:2]
             ),
-            *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
+            *(Link(e, "Slurm's accounting record of the job") for e in job.accounts[:1]),
         ),
         explains=slurm.entities(case, job, everything=True),
         subjects=slurm.subjects(job),

@@ -68,7 +68,7 @@ def _finding(case: Case, job: Ended) -> Finding:
         f"{'one' if count == 1 else count} of its processes{numbers}",
         (
             *(Link(e, f"Slurm reports {evidence.many(count, 'process', 'processes')} killed for lack of memory") for e in job.printed[:1]),
-            *(Link(e, "Slurm's account of the job") for e in job.accounts[:2]),
+            *(Link(e, "Slurm's accounting record of the job") for e in job.accounts[:2]),
         ),
         explains=slurm.entities(case, job, everything=not job.hosts),
         subjects=slurm.subjects(job),

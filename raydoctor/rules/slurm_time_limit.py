@@ -60,7 +60,7 @@ def _finding(case: Case, job: Ended) -> Finding:
         f"{slurm.named(job)} reached its time limit{f' of {duration(limit)}' if limit else ''}, and Slurm ended it",
         (
             *(Link(e, "Slurm ended the job at its time limit") for e in job.printed[:1]),
-            *(Link(e, "Slurm's account of the job") for e in job.accounts[:1]),
+            *(Link(e, "Slurm's accounting record of the job") for e in job.accounts[:1]),
         ),
         explains=(
             hosts.entity(f"time of slurm {job.job}"),

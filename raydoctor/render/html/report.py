@@ -90,7 +90,7 @@ def render(report: Report) -> str:
         ),
         missing if is_verdict else None,
         *([*charts, *evidence] if timeline.has_signs(report.timeline) else [*evidence, *charts]),
-        section("unexplained", "Errors that no rule explains", _symptoms(report)),
+        section("unexplained", "Errors that no rule matches", _symptoms(report)),
         None if is_verdict else missing,
     ]
     if report.status is not None:
