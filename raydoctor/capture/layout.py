@@ -134,7 +134,7 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("data", r"ray-data(?:-.*)?\.log", "ray-data.log"),
     _shape("serve", r"(?:controller|proxy|replica)_.+\.log", "controller_812.log"),
     _shape("train-app", r"ray-train-app.*\.log", f"ray-train-app-worker-{_W}.log"),
-    _shape("train", r"ray-train.*\.log", f"ray-train-sys-worker-{_W}.log"),
+    _shape("train", r"ray-train.*\.log", f"ray-train-{_W}.log"),
     _shape("pip-packages", r"pip_packages\.txt", "pip_packages.txt"),
     _shape("live", r"live-[a-z-]+\.json", "live-tasks.json"),
     _shape("reading", r"live-events\.jsonl", "live-events.jsonl"),

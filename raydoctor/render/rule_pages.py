@@ -146,8 +146,8 @@ def _signals(rule: Rule, users: Mapping[str, int]) -> list[str]:
     if any("DRIVER_OUTPUT" in part for part in parts):
         parts.append(
             "Replace `DRIVER_OUTPUT` with the file that holds the driver's output. "
-            "Each comment names the log files that can contain the text; "
-            "the driver's output repeats some of them."
+            "Each comment names the log files that can contain the text. "
+            "Ray also prints some of these texts to the driver's output."
         )
     return parts
 

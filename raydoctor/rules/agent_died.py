@@ -7,8 +7,8 @@ raylet fate-shares with it`, Ray 2.24 and later), and drivers get `LocalRayletDi
 
 ## Why
 Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since Ray 2.7, the runtime
-environment agent. If one of them ends, the raylet ends itself and its node. Usual causes: an incompatible `grpcio`
-version crashes the agent, a port is in use, or the kernel killed the agent.
+environment agent. If one of them ends, the raylet exits, and the node leaves the cluster. Usual causes: an incompatible
+`grpcio` version crashes the agent, a port is in use, or the kernel killed the agent.
 
 ## Confirm
 - Look at the end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback
@@ -406,7 +406,7 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the dashboard agent was killed: its log ends, and the raylet logs its end",
+        "the dashboard agent was killed, so its log stops, and the raylet reports that the agent exited",
         {
             "logs/raylet.out": _STARTED + _EXITED + _FAILED,
             "logs/raylet.err": _FAILED,

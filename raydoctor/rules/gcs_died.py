@@ -452,7 +452,7 @@ _NOT_STARTED = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the GCS was killed: its log ends, and the raylet loses it",
+        "the GCS was killed, so its log stops, and the raylet loses its connection to the GCS",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
         says=("60 s",),
     ),

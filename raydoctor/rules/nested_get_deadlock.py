@@ -16,7 +16,7 @@ granted.)
 - `ray list tasks --detail --filter state!=FINISHED` shows children in state `PENDING_NODE_ASSIGNMENT` whose
   `parent_task_id` is a task in state `RUNNING`.
 - In `ray stack` on the node, the call stacks of the parents end in `get_objects (ray/_private/worker.py)`.
-- In `ray status`, nothing of that resource is left.
+- `ray status` shows that resource as fully used.
 - On a node's metrics port, `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts the tasks in `ray.get`, by function.
 
 ## Fix

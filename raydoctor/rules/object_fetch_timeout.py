@@ -2,14 +2,14 @@
 
 ## What you see
 `ray.exceptions.ObjectFetchTimedOutError: … timed out because no locations were found for the object. This may indicate
-a system-level bug.` Before that, once a second from the 60th second on, in the log of the process that waits: `Objects
+a system-level bug.` Before that, from the 60th second on, the log of the waiting process repeats every second: `Objects
 … are still not local after 60s. If this message continues to print, ray.get() is likely hung.`
 
 ## Why
 To read an object from another node, Ray asks the owner (the process that created the reference) where the copies are,
 and gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would
-rerun the task that created the object, does not answer. The owner is stopped or too busy to run its own threads, or the
-network drops messages.
+rerun the task that created the object, does not answer. This happens when the owner is stopped or overloaded, or when
+the network drops messages.
 
 ## Confirm
 - `ray stack` on the owner's node shows what the owner is doing. `ps -o pid,stat,cmd -p PID` shows `T` if it is stopped.
@@ -18,7 +18,7 @@ network drops messages.
 
 ## Fix
 Reduce the owner's load. Usually it is a driver that owns very many objects: spread ownership over several processes,
-with fewer references each. If the network or a long recovery is slow, give the fetch more time: set
+with fewer references each. If the network is slow or recovery takes long, give the fetch more time: set
 `RAY_fetch_fail_timeout_milliseconds` (default 600000) for `ray start` and for the driver.
 
 ## Not this when

@@ -13,7 +13,7 @@ and runtime environments all go to `/tmp/ray` in the container unless a volume i
 
 ## Confirm
 - `kubectl get pod POD -o jsonpath='{.status.reason}: {.status.message}'` prints `Evicted` and the reason. If the pod is
-  gone, `kubectl get events --field-selector reason=Evicted` has the same.
+  gone, `kubectl get events --field-selector reason=Evicted` shows the message for about an hour.
 - `kubectl describe node NODE` shows `MemoryPressure`, `DiskPressure` or `PIDPressure` if the machine ran short.
 
 ## Fix

@@ -14,7 +14,7 @@
 A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
 is lost for longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server ends that driver with all its tasks,
 actors and objects. Causes: a load balancer or ingress that closes idle connections, a laptop that sleeps, a VPN, or the
-death of the server process (memory on the head).
+death of the server process (often because the head ran out of memory).
 
 A client that never connects often has the wrong port in its `ray://` address: 6379 is the GCS's, 8265 the dashboard's.
 The Ray Client server listens on 10001, or on the port of `ray start --ray-client-server-port`, and only if
@@ -31,6 +31,9 @@ Submit long work as a job, which runs on the cluster and needs no connection. Ot
 seconds, for the client and for `ray start` on the head:
 
     export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600
+
+If the client never connected, correct the port in its `ray://` address (10001 by default), and install `ray[client]` on
+the head.
 
 ## Not this when
 - the versions differ (`version-mismatch`).

@@ -507,7 +507,7 @@ _BINARY = "core/src/ray/raylet/raylet"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "SIGKILL: its log ends without a reason, and its workers notice",
+        "SIGKILL ended the raylet, so its log stops without a reason, and its workers notice",
         {
             "logs/raylet.out": _STARTED,
             _CORE: _SEEN,

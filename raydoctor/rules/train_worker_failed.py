@@ -3,8 +3,8 @@
 ## What you see
 The driver gets `ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`. With
 Train V1 (the default up to Ray 2.50), it gets `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.
-Please inspect the previous error messages for a cause`. The other ranks report their own errors around it: `Connection
-closed by peer`, `Connection reset by peer`, NCCL timeouts.
+Please inspect the previous error messages for a cause`. The other ranks report errors of their own at about the same
+time: `Connection closed by peer`, `Connection reset by peer`, NCCL timeouts.
 
 ## Why
 All ranks work in step. When one rank raises an exception, is killed or hangs, the others wait for it in their next

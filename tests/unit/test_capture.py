@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
 from raydoctor.capture import session
-from raydoctor.capture.layout import SHAPES, identify, node_label
+from raydoctor.capture.layout import SHAPES, files_of, identify, node_label
 from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.case.signals import RAYLET_STARTED, WORKER_EXIT
@@ -210,3 +211,11 @@ def test_raylet_err_goes_with_its_out(tmp_path: Path) -> None:
     (logs / "raylet.1.out").write_text(started("b", 20))
     (logs / "raylet.1.err").write_text("")
     assert node_of(logs, "raylet.1.err") == "b" * 56
+
+
+def test_a_page_names_the_logs_of_controllers_and_workers_of_train() -> None:
+    """The page of `train-worker-failed` searches both for `[FailurePolicy]`, which only a controller logs."""
+    for name in ("ray-train-sys-controller-a.log", "ray-train-sys-worker-b.log"):
+        source = identify(f"logs/train/{name}")
+        assert source is not None
+        assert fnmatch(name, files_of(source.role))

@@ -117,7 +117,7 @@ def test_a_console_alone_rules_no_cause_out(example: Example) -> None:
 @pytest.mark.parametrize(
     ("name", "title", "first"),
     [
-        ("raylet-died", "SIGKILL: its log ends", "raylet.seen_dead"),
+        ("raylet-died", "SIGKILL ended the raylet", "raylet.seen_dead"),
         ("raylet-died", "killed a moment ago", "live.daemons"),
         ("driver-vanished", "the driver's output breaks off", "raylet.seen_dead"),
         ("object-store-full", "spilling is off and the disk", "store.fallback_failed"),
@@ -137,7 +137,10 @@ def test_a_diagnosis_is_dated_by_its_failure(name: str, title: str, first: str) 
 @pytest.mark.parametrize(
     ("title", "waited"),
     [
-        ("the GCS was killed: its log ends, and the raylet loses it", 60),
+        (
+            "the GCS was killed, so its log stops, and the raylet loses its connection to the GCS",
+            60,
+        ),
         ("the GCS was killed, and its node was stopped", 0),
         ("a pasted crash report that only its frames identify", 0),
     ],
