@@ -150,13 +150,15 @@ def _finding(
     # Ray reports tasks whose workers die while they start in the same words, although resources are free.
     dead = [] if holders else worker_start.starts(case, "dead")
     if holders:
-        held = f"not enough is free, because {_held(holders, needs, total)}"
+        held = f", because {_held(holders, needs, total)}"
+    elif dead:
+        held = ": workers died while they started"
     else:
-        held = "workers died while they started" if dead else _claimed(case, logged[0].at)
+        held = f": {_claimed(case, logged[0].at)}"
     each = " each" if _waiters(logged) > 1 else ""
     claimed = case.of("request.claimed")
     return Finding(
-        f"{_waiting(logged)} for {asked}{each}: {held}",
+        f"{_waiting(logged)} for {asked}{each}{held}",
         (
             Link(logged[0], f"a request for {asked} waits, and no node has that much free"),
             *(Link(waiting.at_holder(dump, holders[0]), f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
@@ -178,7 +180,7 @@ def _live_finding(
     """Of replicas of Ray Serve, only the controller's log shows that they have waited for long."""
     is_certain = one.age >= now.AGE or bool(logged or case.of(serve.PENDING.kind))
     return Finding(
-        f"{one.wait}: not enough is free, because {one.hold}",
+        f"{one.wait}, because {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} {_has_waited(r)} for {r.asked}{_one_of(r)}") for r in one.requests[:2]),

@@ -579,7 +579,11 @@ def _driver_has_none(case: Case, events: list[Event]) -> Finding:
     event = next((e for e in events if e["node_ip"]), events[0])
     device, ip = event["device"] or "GPU", event["node_ip"]
     workers = [part.strip(" '\"") for part in event["workers"].split(",") if part.strip()]
-    others = f": Ray put the workers on {evidence.join_names(workers)}" if workers else ""
+    others = (
+        f": Ray put the workers on node{'s' if len(workers) > 1 else ''} {evidence.join_names(workers)}"
+        if workers
+        else ""
+    )
     engine = "SGLang's engine" if "placement group bundle" in event.message else "vLLM's driver"
     place = f"node {ip}, where {engine} runs" if ip else f"the node where {engine} runs"
     return _made(

@@ -510,7 +510,7 @@ class _Lack(NamedTuple):
 
 
 _TOO_MANY = {
-    "STRICT_SPREAD": "it needs a node of its own for each bundle",
+    "STRICT_SPREAD": "this strategy needs one node per bundle",
     "STRICT_PACK": "more of this size do not fit on one node",
 }
 """Why fewer bundles fit."""

@@ -92,7 +92,7 @@ def _finding(
     ip = case.ledger.node_ips.get(node, "")
     names = worker_start.affected(case, dead) if dead else []
     process = "the driver" if any(map(_is_drivers, events)) else "another worker"
-    text = f"Ray's worker port range{f' on {ip}' if ip else ''} had no free port for {process}"
+    text = f"Ray's worker port range{f' on node {ip}' if ip else ''} had no free port for {process}"
     text += f": {evidence.many(len(pids), 'start')} failed"
     return Finding(
         f"{text}, and {evidence.join_names(names)} could not run" if names else text,

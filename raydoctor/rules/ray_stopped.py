@@ -220,8 +220,9 @@ def _finding(
     where = (
         f"the cluster{f' ({ips})' if ips else ''}"
         if everything
-        else evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
-        or "a node"
+        else f"node{'s' if len(nodes) > 1 else ''} {evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)}"
+        if nodes
+        else "a node"
     )
     what = "SIGTERM" if "SIGTERM" in first.message else "a shutdown request"
     links = [
@@ -342,7 +343,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "a job is running when `ray start --block` gets SIGTERM",
         {"logs/raylet.out": _DRAINED, "logs/gcs_server.out": _JOB + _DRAINED_DEAD, _DRIVER: _LOST},
-        says=("SIGTERM stopped Ray on 10.0.0.2 while job 1 was running",),
+        says=("SIGTERM stopped Ray on node 10.0.0.2 while job 1 was running",),
     ),
     Example(
         "`ray start --block` gets SIGTERM after the job has ended",
@@ -393,7 +394,7 @@ EXAMPLES: tuple[Example, ...] = (
             f"head/{_DRIVER}": _ATTEMPT + _GOODBYE.format("000"),
             "other/logs/raylet.out": _SHUTDOWN_RPC,
         },
-        says=("A shutdown request stopped Ray on 10.0.0.3 while job 1 was running",),
+        says=("A shutdown request stopped Ray on node 10.0.0.3 while job 1 was running",),
     ),
     Example(
         "the autoscaler ends an idle node by an RPC",

@@ -180,7 +180,7 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
     ip = case.ledger.node_ips.get(node, "")
     wanted = -(-used * 3 // 2 // 1024**2) * 1024**2
     return Finding(
-        f"Ray's own processes{f' on {ip}' if ip else ''} use {size(used)}, but only {size(reserved)} is reserved for "
+        f"Ray's own processes{f' on node {ip}' if ip else ''} use {size(used)}, but only {size(reserved)} is reserved for "
         "them, so isolation cannot protect them",
         (Link(worst, "the system slice exceeds its reservation"),),
         explains=(Entity("isolation", node),),

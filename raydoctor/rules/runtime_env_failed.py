@@ -113,7 +113,7 @@ def _headline(failure: SetupFailure, affected: list[str], recovered: bool) -> st
     part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
     text = f"Ray could not set up {part} runtime environment"
-    text += f" on {failure.error.ip}" if failure.error.ip else ""
+    text += f" on node {failure.error.ip}" if failure.error.ip else ""
     text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
     text += f": {failure.error.said}"
     if failure.error.available not in ("", "none"):

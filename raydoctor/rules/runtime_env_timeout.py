@@ -129,7 +129,7 @@ def _headline(
     )
     each = "each " if attempts > 1 else ""
     text = f"{evidence.many(attempts, 'attempt') if attempts else 'An attempt'} to set up {part} runtime environment"
-    text += f"{f' on {place}' if place else ''} {each}exceeded {limit}{f' during {step}' if step else ''}"
+    text += f"{f' on node {place}' if place else ''} {each}exceeded {limit}{f' during {step}' if step else ''}"
     if recovered:
         return f"{text}, and a later attempt succeeded"
     return (

@@ -459,7 +459,7 @@ def _headline(
         parts.append(f"{evidence.many(dead.count, 'worker process', 'worker processes')} died while starting")  # fmt: skip
     if aborted:
         parts.append(f"{_aborted(aborted)} aborted")
-    place = f" on {ip}" if ip else ""
+    place = f" on node {ip}" if ip else ""
     subject = " and ".join(parts)
     text = f"{subject[:1].upper()}{subject[1:]}{place} because the system refused another thread{_number(case)}"
     tasks = f"task{'s' if len(names) > 1 else ''} {evidence.join_names(names)}"

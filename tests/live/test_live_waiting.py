@@ -228,7 +228,7 @@ def test_busy_is_no_failure(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_starved(clinic: Clinic) -> None:
     assert clinic.headlines("cluster-starved") == [
-        f"3 train() tasks wait for 1 seat each: not enough is free, because {SEATS}"
+        f"3 train() tasks wait for 1 seat each, because {SEATS}"
     ]
     (found,) = clinic.of("cluster-starved")
     assert {s.name for s in found.subjects} == {"Simulator"}
