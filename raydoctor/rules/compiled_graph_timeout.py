@@ -37,6 +37,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import QUIET_LOGS, Example, Signal, console, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids, paste
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import engine
 from raydoctor.rules.shared import failures as user_errors
@@ -134,7 +135,7 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
         caused_by=(*gpu.earlier(case, lines[0]), *evidence.exit_entities(exits)),
         subjects=tuple(Subject("actor", a, case.actor(a).class_name or None) for a in actors[:10]),
         count=max(1, len(limits)),
-        remedies=tuple(_remedies(seconds, setting, actors, wanted)),
+        remedies=tuple(_remedies(seconds or _limit(case), setting, actors, wanted)),
         covers=(
             *lines,
             *gpu.tracebacks(case, "RayChannelTimeoutError"),
@@ -143,6 +144,19 @@ def _finding(case: Case, lines: list[Event]) -> Finding:
             *(e for seen in errors for e in seen.records),
         ),
     )  # fmt: skip
+
+
+_VLLM_FRAME = pattern(
+    r'[/"]vllm/(?:v1|executor|engine|worker|entrypoints)/[\w/]{1,100}\.py", line \d'
+)
+_OF_VLLM = 300
+"""Seconds that vLLM (0.8 to 0.32) sets unless the variable is set."""
+
+
+def _limit(case: Case) -> int:
+    """The limit that applies where the text does not contain it: vLLM's, if its frames show that it made the graph."""
+    shown = case.of("log.traceback", "driver.exception")
+    return _OF_VLLM if any(_VLLM_FRAME.search(event.text) for event in shown) else _DEFAULT
 
 
 def _writer(event: Event) -> str:

@@ -131,6 +131,9 @@ def _incidents(case: Case) -> Iterator[_GpuIncident]:
         "CUDA error: " in e.message or "CUDA out of memory" in e.message for e in case.events
     ):
         yield _GpuIncident(_LOST, lost, [], [])
+    if not (texts or checks or lost):
+        for event in gpu.cut_off(case)[:1]:
+            yield _GpuIncident(f"{event['what']}…", [event], [], [])
     for what in texts:
         events = by_text.get(what, [])
         exits = evidence.unexpected_exits(case, events)

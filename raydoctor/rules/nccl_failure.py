@@ -504,7 +504,7 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
             (
                 "grep -L 'Watchdog caught collective' /tmp/ray/session_latest/logs/worker-*.err   # on each node: files of processes that report no timeout",
                 'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
-                "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # without Ray: in each rank's environment",
+                "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1   # without Ray, for each rank",
             ),
             doc=_TORCH_DOC,
         )

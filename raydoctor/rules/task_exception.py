@@ -451,12 +451,13 @@ def _of_cut(found: list[Printed]) -> Finding:
     before = first.failure.cause
     after = f", after {_cut(str(before[1]))}" if before else ""
     return Finding(
-        f"{_called(function)} {what} the console cut off{f', in {place}' if place and not kind else ''}{after}",
+        f"{_called(function)} {what} the console cut off{f', in {place}' if place else ''}{after}",
         (Link(first.event, _SHOWS[UNHANDLED in first.event.message]),),
         explains=(error_entity(first),),
         subjects=(Subject("task", None, function, first.failure.pid),),
         count=_total(found),
-        severity="warning",
+        # Where `RayTaskError(X)` names the class, the call has failed for certain.
+        severity=None if kind and first.event.kind == RAY_EXCEPTION.kind else "warning",
         remedies=(
             Remedy(
                 "Read the end of this traceback in the program's output: it names the "
@@ -744,7 +745,9 @@ def _of_workers(case: Case) -> Iterator[Finding]:
             subjects=(Subject("task", None, who, pid),),
             severity="warning",
             remedies=(
-                Remedy(f"Fix {raised.place}")
+                _READ_ON
+                if not raised.type
+                else Remedy(f"Fix {raised.place}")
                 if raised.place and raised.place.is_user_code
                 else Remedy(
                     f"Read the rest of the output of {who}, which shows where it failed",
@@ -1679,7 +1682,6 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "Actor method Trainer.fit() failed with ActorDiedError, whose text the console cut off",
         ),
-        severity="warning",
     ),
     console(
         "a trial of Tune fails, and the console ends within the traceback",

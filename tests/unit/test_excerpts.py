@@ -313,3 +313,79 @@ def test_the_line_whose_exception_is_explained_is_not_listed_again() -> None:
     assert report_on(f"{LOGGED}{UNREACHABLE}\n").unexplained == ()
     other = f"{LOGGED}no slot is left\n{LOGGED}{UNREACHABLE}\n"
     assert [each.line for each in report_on(other).unexplained] == [1]
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def of_worker(error: str) -> str:
+    return "".join(
+        f"(VllmWorker rank=0 pid=102) ERROR 05-19 22:24:28 [multiproc_executor.py:522] {line}\n"
+        for line in (
+            '  File "/venv/lib/python3.12/dist-packages/vllm/v1/sample/sampler.py", line 126, in sample',
+            "    logits = self.apply(logits)",
+            error,
+        )
+    )
+
+
+@pytest.mark.parametrize("rest", ["an ill", "device-side ass", "unspecified launch fail"])
+def test_a_cuda_error_that_is_cut_off_is_a_fault(rest: str) -> None:
+    ((rule, headline),) = roots_of(of_worker(f"RuntimeError: CUDA error: {rest}"))
+    assert rule == "gpu-fault"
+    assert f"CUDA error: {rest}…" in headline
+    assert "CUDA_LAUNCH_BLOCKING" in steps_of(of_worker(f"RuntimeError: CUDA error: {rest}"))
+
+
+@pytest.mark.parametrize("rest", ["out of mem", "invalid arg", "the quota of the pool"])
+def test_another_cuda_error_is_none(rest: str) -> None:
+    found = roots_of(of_worker(f"RuntimeError: CUDA error: {rest}"))
+    assert "gpu-fault" not in [rule for rule, _ in found]
+
+
+# ---------------------------------------------------------------- fixes
+
+CHANNEL = "ray.exceptions.RayChannelTimeoutError: System error: Timed out waiting for object available to read. ObjectID: 00cc316456d392\n"
+
+
+def of_graph(file: str) -> str:
+    return f'{BEGIN}  File "{file}", line 496, in run\n    self.step()\n{CHANNEL}'
+
+
+def test_the_limit_of_vllm_is_not_rays() -> None:
+    assert "RAY_CGRAPH_get_timeout=1800" in steps_of(of_graph("/srv/vllm/vllm/v1/engine/core.py"))
+    assert "RAY_CGRAPH_get_timeout=300" in steps_of(of_graph("/srv/shop/my_vllm.py"))
+
+
+def died(task: str) -> str:
+    return (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
+        f"check the logs for the dead worker. RayTask ID: {task} Worker ID: {'1c' * 28} Node ID: {'6e' * 28} Worker IP address: 10.0.0.2 "
+        "Worker port: 39003 Worker PID: 379 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a "
+        "connection error code 2. End of file.\n"
+    )
+
+
+def test_retries_of_tasks_do_not_help_an_actor() -> None:
+    of_actor = steps_of(died(f"{'f' * 16}f680bb5b15f89ecbd572bfa102000000"))
+    assert "max_task_retries" in of_actor
+    assert "max_retries=10" not in of_actor
+    assert "max_retries=10" in steps_of(died(f"{'c8' * 8}{'f' * 24}01000000"))
+
+
+def test_a_failed_call_is_an_error_although_its_text_is_cut_off() -> None:
+    text = (
+        f"{MAIN}ray.exceptions.RayTaskError({{}}ray::Fit.run() (pid=39, ip=10.0.0.2, actor_id=12b7"
+    )
+    (root,) = report_on(text.format("ActorDiedError): ")).roots
+    assert (root.rule, root.severity) == ("task-exception", "error")
+
+
+def test_a_worker_whose_exception_is_cut_off_has_no_line_to_fix() -> None:
+    frames = f'{BEGIN}  File "/app/shop/base.py", line 72, in __init__\n    self.start(rank)\n  File "/app/shop/di'
+    text = "".join(f"(Trainer pid=11) {line}\n" for line in frames.splitlines())
+    (root,) = report_on(text).roots
+    assert root.rule == "task-exception"
+    assert [fix.title for fix in root.remedies] == [
+        "Read the end of this traceback in the whole output: it names the exception"
+    ]

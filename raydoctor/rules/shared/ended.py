@@ -50,7 +50,9 @@ def retries(case: Case, exits: Sequence[WorkerExit], title: str) -> tuple[Remedy
         if a.failures[:1] and a.failures[0]["remaining"] != "0"
     }
     left = [e for e in exits if e.actor not in restarted]
-    steps = _steps(left, _switched_off(case)) if any(e.names for e in exits) else (TASK, ACTOR)
+    of_actors = bool(left) and all(e.actor for e in left)
+    unnamed = (ACTOR,) if of_actors else (TASK, ACTOR)
+    steps = _steps(left, _switched_off(case)) if any(e.names for e in exits) else unnamed
     retry = (Remedy(title, steps, doc=_DOC),) if steps else ()
     return (*retry, _RETURN) if _lost_values(case, exits) else retry
 
@@ -102,6 +104,7 @@ _RESTART = "RunConfig(failure_config=FailureConfig(max_failures=3))   # Ray Trai
 
 
 def _decorator(is_actor: bool, name: str, *, is_once: bool) -> str:
+    name = name.rpartition("<locals>.")[2]
     if is_actor:
         return paste.python(
             "@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}, if its methods may run twice. The default of both options is 0",

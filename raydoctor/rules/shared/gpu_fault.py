@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
+from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
 from raydoctor.model.entities import Entity
@@ -161,6 +161,15 @@ LOGGED = Signal(
     fold=("what",),
 )
 """The error within another sentence. It counts only with the lines that torch appends to its text."""
+_CUT = Signal(
+    "gpu.cut",
+    "Error: CUDA error: ",
+    r"(?:^|\] ) *(?:torch\.)?(?:RuntimeError|AcceleratorError): CUDA error: (?P<what>[a-z][a-z -]{4,60}?) ?$",
+    OUTPUT,
+    "RuntimeError: CUDA error: an ill",
+    fold=("what",),
+)
+"""The error of a paste that ends within it: it counts if every text that begins so is that of a fault."""
 _APPENDED = Signal(
     "gpu.appended",
     "TORCH_USE_CUDA_DSA",
@@ -188,7 +197,7 @@ XID = Signal(
     fold=("pci", "xid"),
 )
 """Pasted consoles contain lines of `dmesg` as well. With MIG, a line also has the GPU's instance (`kernel_rc.c` of the driver)."""
-SIGNALS = (WATCHDOG, *RAISED, NPU_WORDS, ROCM, LOGGED, _APPENDED, ASSERTION, XID)
+SIGNALS = (WATCHDOG, *RAISED, NPU_WORDS, ROCM, LOGGED, _CUT, _APPENDED, ASSERTION, XID)
 _APPENDED_LINES = 4
 """Lines from the error to torch's last line: one or two others are between them."""
 
@@ -263,6 +272,23 @@ def printed(case: Case) -> list[Event]:
         *known,
         *(e for e in logged if not any(e.source is k.source and e.line == k.line for k in known)),
     ]
+
+
+def cut_off(case: Case) -> list[Event]:
+    """Errors within which an excerpt ends, if no error but that of a fault begins so."""
+    texts = _TEXTS.split("|")
+    return [
+        e
+        for e in case.of(_CUT.kind)
+        if e.source.is_excerpt
+        and any(each.startswith(e["what"]) and each != e["what"] for each in texts)
+        and not evidence.later_output(case, e)
+        and not any(each.startswith(e["what"]) for each in _OTHERS)
+    ]
+
+
+_OTHERS = ("out of memory", "invalid argument", "invalid device", "invalid resource", "unknown e")
+"""Beginnings of errors of other kinds."""
 
 
 def beheaded(case: Case) -> list[Event]:
