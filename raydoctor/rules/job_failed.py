@@ -142,6 +142,13 @@ _OF_SKYPILOT = {
     "FAILED_NO_RESOURCE": "no cloud had the machine that it asks for",
     "FAILED_CONTROLLER": "its controller failed",
 }
+_NO_RAY = Signal(
+    "program.no_ray", "Failed to start ra",
+    r"(?:^|[|:\]] ?)Failed to start ra(?:y(?: (?:head|worker|cluster|node|service)\b[^\n]{0,200})?)?[.!… ]{0,4}$", DRIVER,
+    "Failed to start ray",
+)  # fmt: skip
+"""What a program logs (SecretFlow's `entry.py`) whose `ray start` failed; a paste may end within it."""
+_SEVERE = pattern(r"\b(?:CRITICAL|FATAL|ERROR)\b")
 _NOT_STARTED = Signal(
     "trials.not_started", "ing runner", r"^Error (?:starting|stopping) runner\b(?: for Trial (?P<trial>[\w.-]{1,200}))?", DRIVER,
     "Error starting runner for Trial fit_5c8f1_00003",
@@ -178,6 +185,7 @@ _NOT_STARTED = Signal(
         _CRASHED,
         *_SKYPILOT,
         _NOT_STARTED,
+        _NO_RAY,
         TRACEBACK,
     ),
 )
@@ -413,10 +421,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
     if raised is None or raised.name in NO_FAILURES:
         is_hydras = raised is None and ending.text.startswith(HYDRA) and ending.source.is_excerpt
         return _of_hydra(case, ending) if is_hydras and not case.accounted else None
-    if raised.is_rays_own:
-        return _of_rays_own(case, ending, raised)
-    if raised.name == "RayTaskError":
-        return _of_task(case, ending, raised)
+    if raised.is_rays_own or raised.name == "RayTaskError":
+        return (_of_rays_own if raised.is_rays_own else _of_task)(case, ending, raised)
     inside = _inside(case, ending)
     is_certain = is_certain_end(ending)
     is_known = is_certain and (bool(raised.type) or _is_start_up(raised))
@@ -435,6 +441,8 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
             if above
             else _of_other_process(case, ending, raised)
         )
+    if not (raised.type or is_certain) and (logged := _logged_above(case, ending)):
+        return _of_logged(ending, raised, *logged)
     name = ending.source.path.rpartition("/")[2]
     headline = f"{_program(raised)} ended with" if is_certain else "The console ends with"
     return Finding(
@@ -454,6 +462,35 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         ),
         remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
+    )
+
+
+_ERROR_LINE = pattern(r"(?:.*?\b(?:ERROR|CRITICAL)\b[\]|: -]{1,4})?(?P<said>[^\n]*: \S[^\n]*)$")
+
+
+def _logged_above(case: Case, ending: Event) -> tuple[Event, str] | None:
+    """The line at the level of an error right above a traceback, which a logger printed with the text of the exception."""
+    for event in case.of("log.error", "log.failure"):
+        said = _ERROR_LINE.match(event.message.partition("\n")[0])
+        if said and event.source is ending.source and event.line == ending.line - 1:
+            return event, said["said"]
+    return None
+
+
+def _of_logged(ending: Event, raised: Raised, event: Event, said: str) -> Finding:
+    """An exception that the program caught and logged, with a traceback within which a console ends."""
+    return Finding(
+        f"The program logged an error and may have gone on: {_cut(said)}{_at(raised)}",
+        (
+            Link(event, "the program's logger prints the text of the exception"),
+            Link(ending, "the console ends within its traceback", raised.code),
+        ),
+        explains=(program(ending),),
+        severity="warning",
+        remedies=(
+            Remedy("Read the output below this traceback: it shows whether the program went on"),
+        ),
+        covers=(event,),
     )
 
 
@@ -726,6 +763,9 @@ def _of_libraries(case: Case) -> Iterator[Finding]:
                 covers=(*case.of(_NOT_STARTED.kind), *below),
             )
             return
+    refused = [e for e in case.of(_NO_RAY.kind) if e.level or _SEVERE.search(e.text)]
+    if refused and refused[-1].source.is_excerpt and not evidence.later_output(case, refused[-1]):
+        yield _of_ray_start(refused)
     if failed := [e for e in case.of(_SKYPILOT[0].kind) if e.source.is_excerpt]:
         yield _of_skypilot(failed)
     for event in case.of(_CRASHED.kind)[:1]:
@@ -743,6 +783,27 @@ def _of_libraries(case: Case) -> Iterator[Finding]:
                 ),
                 covers=tuple(case.of(_CRASHED.kind)),
             )
+
+
+def _of_ray_start(failed: list[Event]) -> Finding:
+    """A program whose `ray start` failed, if the output does not show why."""
+    return Finding(
+        "The program could not start Ray on this machine, and the output does not show why `ray start` failed",
+        (Link(failed[-1], "the program reports that Ray did not start"),),
+        explains=(program(failed[-1]),),
+        caused_by=_START_UP,
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Run the same command by hand: it prints why it fails, also for an address that is not this machine's",
+                (
+                    "ray start --head --block   # plus the options that the program passes, such as --node-ip-address",
+                    "tail -n 50 /tmp/ray/session_latest/logs/gcs_server.out /tmp/ray/session_latest/logs/raylet.out",
+                ),
+            ),
+        ),
+        covers=tuple(failed),
+    )  # fmt: skip
 
 
 def _of_skypilot(failed: list[Event]) -> Finding:

@@ -289,8 +289,8 @@ def _remedies(crash: Crash) -> tuple[Remedy, ...]:
     if deep := crash.recursive:
         return (_bound(deep.function), _reproduce(crash))
     if crash.words.startswith("OMP: ") or crash.symbol.startswith("__kmp_"):
-        return (_OPENMP, _reproduce(crash), _core_file())
-    return (_reproduce(crash), *_by_signal(crash), _library(crash), _core_file())
+        return (_OPENMP, _reproduce(crash), _core_file(crash))
+    return (_reproduce(crash), *_by_signal(crash), _library(crash), _core_file(crash))
 
 
 _OPENMP = Remedy(
@@ -372,6 +372,8 @@ def _library(crash: Crash) -> Remedy:
         return Remedy(
             f"Upgrade or roll back the native library that {top} calls"
             if top
+            else f"Upgrade or roll back the native library that contains {crash.symbol}"
+            if crash.symbol
             else "Upgrade or roll back the native library that crashed",
             (
                 "python -m pip list   # compare with an environment without the crash",
@@ -391,7 +393,14 @@ def _library(crash: Crash) -> Remedy:
     )
 
 
-def _core_file() -> Remedy:
+def _core_file(crash: Crash) -> Remedy:
+    if crash.is_macos:
+        return Remedy(
+            "Get the native stack from the report that macOS writes about the crash",
+            (
+                "ls -t ~/Library/Logs/DiagnosticReports/*.ips | head -3   # of the process and the time of the crash",
+            ),
+        )
     return Remedy(
         "Get the native stack from a core file",
         (

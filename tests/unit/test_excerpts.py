@@ -389,3 +389,81 @@ def test_a_worker_whose_exception_is_cut_off_has_no_line_to_fix() -> None:
     assert [fix.title for fix in root.remedies] == [
         "Read the end of this traceback in the whole output: it names the exception"
     ]
+
+
+# ---------------------------------------------------------------- native crashes
+
+
+def aborted(*frames: str) -> str:
+    lines = [
+        "*** SIGABRT received at time=1734086759 ***",
+        "PC: @        0x19ea96600  (unknown)  __pthread_kill",
+    ]
+    lines += [f"    @        0x1046b6bf{n}  (unknown)  {frame}" for n, frame in enumerate(frames)]
+    return "".join(f"(Trainer pid=73) {line}\n" for line in lines)
+
+
+def test_the_function_that_called_abort_is_named() -> None:
+    text = aborted(
+        "absl::lts::WriteFailureInfo()",
+        "_sigtramp",
+        "pthread_kill",
+        "abort",
+        "wire::Device::listen()",
+        "run",
+    )
+    ((rule, headline),) = roots_of(text)
+    assert rule == "worker-native-crash"
+    assert headline.endswith("SIGABRT, native function wire::Device::listen()")
+    assert "core_pattern" not in steps_of(text)
+
+
+def test_no_function_is_blamed_that_the_stack_does_not_show() -> None:
+    text = aborted("absl::lts::WriteFailureInfo()", "gsignal", "abort", "std::terminate()")
+    ((_, headline),) = roots_of(text)
+    assert headline.endswith("SIGABRT")
+    assert "core_pattern" in steps_of(text)
+
+
+# ---------------------------------------------------------------- what programs log
+
+STOPPED = (
+    "2026-03-11 10:06:58,842|shop|INFO|entry.py:start:63| start command: ray start --head\n"
+    "2026-03-11 10:09:19,950|shop|CRITICAL|entry.py:start:75| Failed to start "
+)
+
+
+@pytest.mark.parametrize("end", ["ra", "ray", "ray head."])
+def test_a_program_that_could_not_start_ray(end: str) -> None:
+    ((rule, headline),) = roots_of(f"{STOPPED}{end}")
+    assert rule == "job-failed"
+    assert headline.startswith("The program could not start Ray on this machine")
+
+
+@pytest.mark.parametrize(
+    "end", ["range 3", "rates", "ray\nuses the cluster that runs\nepoch 1\nepoch 2\n"]
+)
+def test_a_program_that_failed_to_start_something_else(end: str) -> None:
+    assert roots_of(f"{STOPPED}{end}") == []
+
+
+HANDLED = (
+    f"(shop) 20260320-11:20:06.245 Pool ERROR: Error cleaning up worker 0: 'psmem'\n{BEGIN}"
+    + (
+        '  File "/app/shop/pool.py", line 97, in close\n    end(self.pid)\n  File "/app/shop/proc.py", line 14, in end\n    retu'
+    )
+)
+
+
+def test_an_exception_that_a_logger_prints_did_not_end_the_program() -> None:
+    ((rule, headline),) = roots_of(HANDLED)
+    assert rule == "job-failed"
+    assert headline.startswith(
+        "The program logged an error and may have gone on: Error cleaning up worker 0: 'psmem'"
+    )
+    assert report_on(HANDLED).unexplained == ()
+
+
+def test_an_error_further_up_is_another_one() -> None:
+    ((_, headline),) = roots_of(HANDLED.replace(BEGIN, f"closing worker 1\n{BEGIN}"))
+    assert "may have gone on" not in headline

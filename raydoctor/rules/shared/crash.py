@@ -337,6 +337,8 @@ _NO_SYMBOL = pattern(
     r"0x0$|\(unknown\)|_{0,2}(?:gsignal|raise|abort|pthread_kill\w*|restore_rt|sigtramp)(?:@|\(|$)"
 )
 """What `abort()` itself calls, and frames without a name."""
+_RUNTIME = pattern(r"(?:std::|__cxxabiv1::|__gnu_cxx::|absl::|abort|_{0,2}cxa_|_{0,2}assert)")
+"""What calls `abort()` for a function of C++ that raised, or whose assertion failed."""
 _KINDS = ("crash.handler", "crash.symbol", *_ECHOED)
 _FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d{1,20}),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(
@@ -391,6 +393,8 @@ class Crash(NamedTuple):
     """The message before `abort()`."""
     symbol: str = ""
     """The native function that crashed, if the binary has symbols."""
+    is_macos: bool = False
+    """Whether its stack is one of macOS, where Linux's tools are missing."""
     words: str = ""
     """The reason given for `abort()`."""
     frames: tuple[TracebackFrame, ...] = ()
@@ -700,19 +704,30 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
     symbols = [e["symbol"] for e in events if e.kind == "crash.symbol"]
     fatal = python["what"] if python else ""
     reason = words[-1]["words"] if words else "" if fatal in _SIGNAL_OF else fatal
+    frames = [e["symbol"].strip() for e in events if e.kind == "crash.frames"]
     return Crash(
         signal=handlers[0]["signal"] if handlers else _SIGNAL_OF.get(fatal, "SIGABRT"),
         events=(*handlers, *stacks, *words),
         handler=handlers[0] if handlers else None,
         python=python,
         said=words[-1] if words else None,
-        symbol=symbols[-1].strip() if symbols else "",
+        symbol=symbols[-1].strip() if symbols else _aborting(frames),
+        is_macos=any(name.startswith("_sigtramp") for name in frames),
         words=reason.strip(),
         frames=tuple(_frames(python)),
         modules=modules,
         module_count=count,
         exit=exit_,
     )
+
+
+def _aborting(frames: Sequence[str]) -> str:
+    """The function that called `abort()`, by a stack from the innermost frame; empty if the stack does not show it."""
+    begin = next((n for n, name in enumerate(frames) if name.startswith("abort")), len(frames))
+    below = (
+        name for name in frames[begin:] if not (_NO_SYMBOL.match(name) or _RUNTIME.match(name))
+    )
+    return next(below, "")
 
 
 def _remains(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
