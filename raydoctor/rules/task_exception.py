@@ -148,6 +148,11 @@ _NOT_SUBCLASSED = Signal(
     fold=("type",),
 )  # fmt: skip
 """Ray's warning where it raises the exception of a task in the caller (`exceptions.py`, 2.9 to 2.60)."""
+_GET_FRAME = Signal(
+    "task.get_frame", "/ray/_private/worker.py", r'^ {2,4}File "[^"\n]{1,300}/ray/_private/worker\.py", line \d{1,6}, in get_objects\s*$', DRIVER,
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 937, in get_objects',
+)  # fmt: skip
+"""The frame in which `ray.get` raises: other processes may print between the lines of its traceback."""
 _SHOWS = (
     "Ray prints the failed call, and the console ends within its traceback",
     "Ray prints the failed result, which the program never fetched",
@@ -176,6 +181,7 @@ _PASSING = (
         _HEADLESS,
         _ATTEMPT,
         _NOT_SUBCLASSED,
+        _GET_FRAME,
         *_RECREATIONS,
         *misuse.SIGNALS,
     ),
@@ -225,7 +231,8 @@ def task_exception(case: Case) -> Iterator[Finding]:
         or [*_in_workers(case)]
         or [*_of_attempts(case)]
         or [*_of_warnings(case)]
-        or _of_processes(case, is_known=bool(unloaded))
+        or [*_of_processes(case, is_known=bool(unloaded))]
+        or _cut_gets(case)
     )
 
 
@@ -298,6 +305,24 @@ def _of_processes(case: Case, *, is_known: bool) -> Iterator[Finding]:
                         if e.source is end.source and e.line >= end.line
                     ),
                 ),
+            )
+
+
+def _cut_gets(case: Case) -> Iterator[Finding]:
+    """A `ray.get` that raised, of whose traceback an excerpt shows frames between the lines of other processes."""
+    for event in case.of(_GET_FRAME.kind)[-1:]:
+        same = [e for e in case.of(RAY_EXCEPTION.kind, *TRACEBACKS) if e.source is event.source]
+        is_shown = any(e.kind == RAY_EXCEPTION.kind or parse(e.message) for e in same)
+        ended = any(e["ended_by"] for s, e in case.endings.items() if s is event.source)
+        below = (e for e in case.outputs.get(event.source.path, ()) if e.line > event.line + 1)
+        if event.source.is_excerpt and not (is_shown or ended or any(below)):
+            yield Finding(
+                "A call of ray.get raised an exception that the console cut off",
+                (Link(event, "ray.get raises in this frame, and the console ends"),),
+                explains=(Entity("task-error", "ray.get"), Entity("program", event.source.path)),
+                severity="warning",
+                remedies=(_READ_ON,),
+                covers=(event, *same),
             )
 
 

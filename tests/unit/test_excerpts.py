@@ -467,3 +467,30 @@ def test_an_exception_that_a_logger_prints_did_not_end_the_program() -> None:
 def test_an_error_further_up_is_another_one() -> None:
     ((_, headline),) = roots_of(HANDLED.replace(BEGIN, f"closing worker 1\n{BEGIN}"))
     assert "may have gone on" not in headline
+
+
+# ---------------------------------------------------------------- interleaved lines
+
+INTERLEAVED = (
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/auto_init_hook.py", line 22, in auto_init_wrapper    \n'
+    "ray.get(runner.run.remote(config))                 \n"
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 2849, in get   \n'
+    "(Runner pid=16) metrics:              mean 0.33543   \n"
+    "    values = worker.get_objects(object_refs, timeout=timeout)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 937, in get_objects\n'
+)
+
+
+def test_frames_of_ray_get_between_the_lines_of_a_worker() -> None:
+    ((rule, headline),) = roots_of(f"{INTERLEAVED}(pid=16) Runn")
+    assert (rule, headline) == (
+        "task-exception",
+        "A call of ray.get raised an exception that the console cut off",
+    )
+
+
+def test_a_program_that_goes_on_below_such_frames() -> None:
+    assert (
+        roots_of(f"{INTERLEAVED}(Runner pid=16) step 7\nuses the last result\nepoch 2\nepoch 3\n")
+        == []
+    )
