@@ -494,3 +494,29 @@ def test_a_program_that_goes_on_below_such_frames() -> None:
         roots_of(f"{INTERLEAVED}(Runner pid=16) step 7\nuses the last result\nepoch 2\nepoch 3\n")
         == []
     )
+
+
+LABEL = "(Trainer pid=21) "
+RECORD = f"{LABEL}ERROR 09-21 01:03:49 [trainer.py:93] "
+SQUEEZED = (
+    f"> {RECORD}Traceback (most recent call last): \n"
+    f'> {RECORD}File "/app/shop/trainer.py", line 79, in train {RECORD}batch = await sample() \n'
+    f'> {RECORD}File "/app/shop/strategy.py", line 59, in sample \n'
+    f"> {RECORD}rows = await self.buffer.read() \n"
+)
+
+
+def test_a_quoted_traceback_whose_lines_have_a_header_and_no_indentation() -> None:
+    ((rule, headline),) = roots_of(f"{SQUEEZED}> (Trainer pid=2")
+    assert (rule, headline) == (
+        "task-exception",
+        "Trainer (pid 21) raised an exception that the console cut off, in sample() (strategy.py:59)",
+    )
+
+
+def test_a_record_with_another_header_is_no_line_of_the_frame_above() -> None:
+    lines = f"{SQUEEZED.rpartition('> ')[0]}> {LABEL}INFO 09-21 01:03:50 [trainer.py:12] batch 8 of 9 was sampled\n"
+    assert (
+        roots_of(f"{lines}> {LABEL}INFO 09-21 01:03:51 [trainer.py:12] batch 9 of 9 was sampled\n")
+        == []
+    )

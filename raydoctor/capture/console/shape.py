@@ -156,8 +156,11 @@ _FLAT_STARTS = pattern(
     r"|(?<=[^\s\w.<:(])(?=(?:[a-z_]\w{0,40}\.){1,6}[A-Z]\w{1,80}(?:Error|Exception)(?:\(\w+\))?: )"
 )
 """Where lines began in a log whose line breaks became spaces, or were removed."""
+_HEADED = r"(?:[A-Z]{4,8} \d\d-\d\d \d\d:\d\d:\d\d \[[\w./-]{1,200}:\d{1,6}\] )?"
+"""vLLM's header, which each line of a record has."""
+_HEADER_ONLY = pattern(rf"\([^()\n]{{1,200}} pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?\) {_HEADED}")
 _FLAT_FRAME = pattern(
-    r"(?P<prefix>(?:\([^()\n]{1,300}\) )?)"
+    rf"(?P<prefix>(?:\([^()\n]{{1,300}}\) )?{_HEADED})"
     r"(?P<frame>File \"[^\"\n]{1,400}\", line \d+,? in [\w<>.]+) ?(?P<source>.*)"
 )
 _OF_FLAT = pattern(r"\([^()\s][^()\n]{0,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) ")
@@ -178,14 +181,15 @@ _WIDEST_FOLDED = 160
 _FOLDED_OF = 3
 """One of so many lines is folded in a text that was broken between words."""
 _BARE_FRAME = pattern(
-    r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
+    rf"(?P<prefix>(?:\([^()\n]{{1,200}} pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?\) )?{_HEADED})"
     r" ?(?P<frame>File \"[^\"\n]{1,400}\", line \d{1,7}(?:,? in\b.{0,200}|,? ?))$"
 )
 _OPEN_FRAME = pattern(r" {0,4}File \"[^\"\n]{1,400}\", line \d{1,7}, in ?$")
 _FUNCTION = pattern(r"[A-Za-z_<][\w.<>]{0,200} ?")
 """A function's name that a narrow terminal broke off its frame."""
 _BELOW = pattern(
-    r"(?P<prefix>(?:\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) )?)"
+    rf"(?P<prefix>(?:\([^()\n]{{1,200}} pid=\d{{1,10}}(?:, ip=[^()\n]{{1,100}})?\) )?{_HEADED})"
+    r"(?![A-Z]{4,8} \d\d-\d\d )"
     r"(?![A-Za-z_][\w.]{0,100}(?:Error|Exception|Exit|Interrupt|Warning|Failure)(?:\(\w+\))?(?::|$)"
     r"|ray\.exceptions\.|ray::|File |Traceback |The above exception|During handling|\(|\[|\d{4}-\d\d)\S"
 )
@@ -344,7 +348,9 @@ def _joined_with_prefix(pieces: list[str]) -> list[str]:
     """The pieces, with the prefix of a process joined to the line that it begins."""
     joined: list[str] = []
     for piece in pieces:
-        if joined and _LABEL.fullmatch(joined[-1]) and not _LABEL.fullmatch(piece):
+        last = joined[-1] if joined else ""
+        is_prefix = _LABEL.fullmatch(last) or _HEADER_ONLY.fullmatch(last)
+        if last and is_prefix and not _LABEL.fullmatch(piece):
             joined[-1] += piece
         else:
             joined.append(piece)
@@ -629,7 +635,7 @@ def reindented(lines: list[Numbered]) -> list[Numbered]:
     if not any(_FRAME_OF_FLAT in text or _TYPED_FRAME in text for _, text in lines):
         return lines
     result: list[Numbered] = []
-    below = 0
+    below, prefix = 0, ""
     for number, raw in lines:
         text = raw.translate(_TYPED_QUOTES) if _TYPED_FRAME in raw else raw
         text = _UNCLOSED.sub(r'\g<0>"', text) if ".py, line " in text else text
@@ -638,9 +644,15 @@ def reindented(lines: list[Numbered]) -> list[Numbered]:
             continue
         match = _BARE_FRAME.match(text)
         if match:
-            text = f"{match['prefix']}  {match['frame']}"
+            prefix = match["prefix"]
+            text = f"{prefix}  {match['frame']}"
             below = _BELOW_FRAME
-        elif below and (line := _BELOW.match(text)):
+        elif (
+            below
+            and (line := _BELOW.match(text))
+            # A record of its own has another header.
+            and (line["prefix"] == prefix or "] " not in line["prefix"] + prefix)
+        ):
             text = f"{line['prefix']}    {text[line.end('prefix') :]}"
             below -= 1
         else:
