@@ -207,8 +207,16 @@ def gist(event: Event) -> str:
         raised = next((t for t in reversed(lines) if _LAST_LINE.match(t)), lines[-1])
         # Ray's agent quotes the output of a tool that failed: its last error is the reason.
         of_tool = [t for t in lines if _TOOLS_ERROR.match(t)] if "Run cmd[" in raised else []
-        return _text.one_line((of_tool or [raised])[-1])
-    return _text.one_line(_text.behind_preamble(lines[0]))
+        return _as_pasted(_text.one_line((of_tool or [raised])[-1]))
+    return _as_pasted(_text.one_line(_text.behind_preamble(lines[0])))
+
+
+_COMPLETED = pattern(r"(?P<name>\bray::[\w.]{0,200}…)\(\) \(pid=$")
+
+
+def _as_pasted(text: str) -> str:
+    """A line without what reading it added to the name of a call within which a paste ends."""
+    return _COMPLETED.sub(lambda found: found["name"], text)
 
 
 def telling(event: Event, shows: str) -> str:

@@ -1014,6 +1014,8 @@ def _called(function: str) -> str:
     shown = function.removesuffix(ELLIPSIS)
     if function == _UNNAMED:
         return "A task or actor method"
+    if function.endswith(ELLIPSIS) and "." not in shown:
+        return f"A task or actor method ({function})"
     is_method = shown.replace(".", "").isidentifier() and "." in shown
     return f"{'Actor method' if is_method else 'Task'} {called(function)}"
 

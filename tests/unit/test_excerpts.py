@@ -520,3 +520,15 @@ def test_a_record_with_another_header_is_no_line_of_the_frame_above() -> None:
         roots_of(f"{lines}> {LABEL}INFO 09-21 01:03:51 [trainer.py:12] batch 9 of 9 was sampled\n")
         == []
     )
+
+
+def test_a_quotation_of_a_name_that_is_cut_off_adds_no_call() -> None:
+    text = "ray.exceptions.RayTaskError(RuntimeError): ray::ActorMod"
+    assert "ray::ActorMod… " in shown(f"{MAIN}{text}")
+    assert "ActorMod…()" not in shown(f"{MAIN}{text}")
+    ((_, headline),) = roots_of(f"{MAIN}{text}")
+    assert headline == "A task or actor method (ActorMod…) raised RuntimeError"
+    whole = f"{text}el.fit() (pid=7, ip=10.0.0.2)\nRuntimeError: no rows"
+    assert roots_of(f"{MAIN}{whole}")[0][1].startswith(
+        "Actor method ActorModel.fit() raised RuntimeError"
+    )
