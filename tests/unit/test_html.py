@@ -668,7 +668,7 @@ def test_words_of_a_failure_never_end_at_a_colon_behind_which_its_cause_is() -> 
     cut = "Actor Solver (pid 555) crashed:|SIGSEGV in solve() (a.py:30)\u00a0…"
     assert words_of(mark, 255) == cut
     assert words_of(mark, 200) == "worker-native-crash"
-    assert words_of(replace(mark, short=""), 200) == "Actor Solver (pid 555)|crashed\u00a0…"
+    assert words_of(replace(mark, short=""), 200) == "Actor Solver (pid|555) crashed\u00a0…"
     assert words_of(replace(mark, kind="sign", short=""), 200) == ""
 
 
@@ -701,6 +701,16 @@ def test_a_mark_of_several_texts_shows_one_that_fits() -> None:
     assert timeline._words(timeline._Spot(0.0, "spill", spills), 170) == [
         "write to or read from disk"
     ]
+
+
+def test_no_word_stands_alone_in_the_last_line_above_a_mark() -> None:
+    text = (
+        "2 train() tasks can never start: each needs 1 GPU and 8 CPUs, but the largest has 2 CPUs"
+    )
+    mark = TimelineMark("n", "failure", text, AT)
+    one, other = words_of(mark, 500).split("|")
+    assert f"{one} {other}" == text
+    assert len(other) > len(one) / 2
 
 
 def test_words_beside_a_mark_are_never_a_stump() -> None:

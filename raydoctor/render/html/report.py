@@ -75,7 +75,10 @@ def render(report: Report) -> str:
     unlisted = [gap for gap in listed_gaps(report) if gap.about != _OTHERS]
     unlisted.sort(key=lambda gap: gap.optional)  # what the result needs is first
     charts = list(_charts(report))
-    missing = section("gaps", gaps_title(unlisted), gaps(unlisted))
+    listed = gaps(unlisted)
+    if listed and all(gap.optional for gap in unlisted):
+        listed = folded("What was not collected, and why", listed)
+    missing = section("gaps", gaps_title(unlisted), listed)
     is_verdict = not report.roots and not report.complete
     evidence = [
         section(

@@ -63,6 +63,8 @@ _SUBORDINATE = pattern(r" because | while | so that ")
 """What follows is shown as a whole or not at all."""
 _LEAST_LETTERS, _MOST_LETTERS = 20, 90
 """Letters in a line above a mark: longer texts are cut after a clause that is not too short."""
+_SPARE = (1.05, 1.15, 1.3, 1.5)
+"""How much longer than the mean a line may be, the least that does first."""
 _EDGE = 6.0
 """Room that words leave at the right edge of the chart."""
 _CLEAR = 50
@@ -461,7 +463,16 @@ def _words(spot: _Spot, room: float) -> Sequence[str]:
         choices += (_KINDS[spot.kind] + counted, _KINDS[spot.kind])
     wide = min(room, _MOST_LETTERS * _LETTER)
     broken = (_broken(each, wide) for each in choices)
-    return next((each for each in broken if 0 < len(each) <= lines), ())
+    found = next((each for each in broken if 0 < len(each) <= lines), ())
+    return _balanced(found, wide) if len(found) > 1 else found
+
+
+def _balanced(lines: Sequence[str], wide: float) -> Sequence[str]:
+    """The same words in as many lines of about one length: no word stands alone in the last one."""
+    words = " ".join(lines)
+    widths = (min(wide, _wide(words) / len(lines) * more) for more in _SPARE)
+    even = (_broken(words, width) for width in widths)
+    return next((each for each in even if len(each) == len(lines)), lines)
 
 
 def _statement(text: str) -> str:
