@@ -117,7 +117,7 @@ def _finding(stale: list[_Stale], disk: RayDisk | None) -> Finding:
     one = len(stale) == 1
     return Finding(
         f"{evidence.many(len(stale), 'ended session')} {'holds' if one else 'hold'} "
-        f"{least}{size(_total(stale))} in {where}, {'unchanged' if one else 'the oldest of them unchanged'} for {oldest}{full}",
+        f"{least}{size(_total(stale))} in {where}, {'unchanged' if one else 'the oldest of them unchanged'} for {oldest} by file times{full}",
         tuple(
             Link(
                 s.event,
