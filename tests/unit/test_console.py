@@ -1038,7 +1038,7 @@ def test_the_rest_of_a_wrapped_line_lacks_the_prefix_of_the_others(width: int, l
     whole = [_LONG_ERROR[at : at + width] for at in range(0, len(_LONG_ERROR), width)]
     wrapped = [*_OF_RECORD[:3], whole[0], whole[1][lost:], *whole[2:]]
     meant = _LONG_ERROR.replace(whole[1], whole[1][lost:])
-    last = f"{_OF_ENGINE}stopped"
+    last = f"{_OF_ENGINE}stopped\n{_OF_ENGINE.rstrip()}"
     assert rewritten("\n".join([*wrapped, last])) == rewritten(
         "\n".join([*_OF_RECORD[:3], meant, last])
     )

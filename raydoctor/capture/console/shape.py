@@ -209,8 +209,8 @@ _BREAKABLE = pattern(
 _OF_RAY = pattern(r"(?:.{0,200}[)\]] )?ray\.exceptions\.[A-Z]\w{1,80}: [A-Z].*\w$")
 """An exception of Ray's whose message ends with a word, or within one."""
 _PREFIXED = pattern(
-    r"\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\) "
-    r"|(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{1,200}:\d{1,7}\] "
+    r"\([^()\n]{1,200} pid=\d{1,10}(?:, ip=[^()\n]{1,100})?\)(?: |$)"
+    r"|(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./-]{1,200}:\d{1,7}\](?: |$)"
 )
 """The name of a process of Ray, and vLLM's header, which all lines of a record have."""
 _FEWEST_RESTS = 2
