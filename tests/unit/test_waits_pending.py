@@ -321,7 +321,10 @@ def test_a_deadlock_counts_and_lists_the_members_beside_its_shortest_cycle() -> 
         found = hung(Case(live.read(capture.files, [])))
     page = plain(render.render(render.HungView(found)))
     (group,) = found.groups
-    assert "wait for each other, with 2 more tasks in the same deadlock" in render.headline(group)
+    assert (
+        "queued behind Trainer.train(), with 2 more tasks in the same deadlock"
+        in render.headline(group)
+    )
     assert page.count("waits in ray.get for load()") == 2
     assert "4 of 4 unfinished tasks are hung." in page
 

@@ -215,7 +215,8 @@ def how_to_save(case: Case, machine: str, folder: str = "") -> str:
         )
     else:
         put = "Put dmesg.txt into the folder with the logs, and diagnose that folder."
-    return f"{paste.text('On {machine}, run `sudo dmesg -T > dmesg.txt`.', machine=machine)} {put}"
+    machine = machine.replace(" -", " _")  # the name of a node must not become an option
+    return f"{paste.text('On {machine}, save the output of `sudo dmesg -T` in dmesg.txt.', machine=machine)} {put}"
 
 
 def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:
