@@ -54,6 +54,7 @@ _OF_DRIVERS = frozenset({"core-driver", "driver"})
 _OF_EVENTS = frozenset({"event", "export-event"})
 """Roles of files that a driver writes into a session; events of Ray's daemons have no pid in their names."""
 _LIMIT = "Permit more open files (ulimit -Hn), or remove others' right to write into the folder."
+_SAVE_AGAIN = "Save the output again, for example: kubectl get pods -o json > pods.json"
 _SPARE, _MOST_PINNED = 256, 1 << 20
 """Descriptors that other work needs, and those that are asked for."""
 _OF_WORKERS = frozenset(
@@ -439,6 +440,14 @@ def _walk(root: Path, capture: Capture) -> None:
     for path, file, source in sorted(unnamed)[:_MOST_UNNAMED]:
         if role := contents.role_of(file):
             found.append((path, file, replace(source, role=role)))
+        elif contents.is_announced(os.path.basename(path)) and os.access(file, os.R_OK):
+            missed.append(
+                Gap(
+                    path,
+                    "is not recognized as an output of kubectl or Slurm; not read",
+                    _SAVE_AGAIN,
+                )
+            )
     for owner, path in capture.others.items():
         capture.notes.append(f"{path} belongs to user {owners.user(owner)}")
     found = _of_one_cluster(root, sorted(found), capture)
