@@ -32,7 +32,7 @@ _LOGGED = pattern(
 )
 _OBJECT = pattern(r"\{$|apiVersion: \S")
 """The first line of an object in JSON or YAML."""
-_OF_DOCUMENT = pattern(r"[ \t}-]|$|[A-Za-z]{1,20}:(?: |$)")
+_OF_DOCUMENT = pattern(r"[ \t}-]|$|[a-z][A-Za-z]{0,19}:(?: |$)")
 _NEAR = 40
 """Lines below `Name:` in which a described object has one of its own fields."""
 

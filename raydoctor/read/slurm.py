@@ -62,13 +62,13 @@ def read(files: Mapping[Source, str], gaps: list[Gap], clock: NodeClocks) -> lis
 
 
 def _ends_early(text: str) -> bool:
-    """Whether the last row of a table has fewer cells than the first, its header."""
+    """Whether the last row of a table, which begins with a job's number, has fewer cells than its header."""
     rows = [
         line
         for line in (text[:_NEAR].splitlines()[:50] + text[-_NEAR:].splitlines()[-1:])
         if "|" in line
     ]
-    return bool(rows) and rows[-1].count("|") < rows[0].count("|")
+    return bool(rows) and rows[-1][:1].isdigit() and rows[-1].count("|") < rows[0].count("|")
 
 
 def _event(source: Source, row: _Account, clock: NodeClocks) -> Event:

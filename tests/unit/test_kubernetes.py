@@ -471,3 +471,10 @@ def test_a_damaged_count_of_an_event_is_one(count: object) -> None:
     event = kubernetes.event("FailedScheduling", "no node fits", "train-head") | {"count": count}
     (fact,) = facts(event)
     assert fact.fields["count"] == "1"
+
+
+@pytest.mark.parametrize("text", ["a\n---\n" * 10_000, '{"a":[\n' * 400 + '{"k":"v"},\n' * 20_000])
+def test_many_small_or_unfinished_objects_do_not_take_long(text: str) -> None:
+    began = time.process_time()
+    assert len(list(documents(StringIO(text)))) <= 10_000
+    assert time.process_time() - began < 2

@@ -25,6 +25,8 @@ _AHEAD = 1 << 20
 """Characters to hold: few objects have more."""
 _DEEPEST = 60
 _NEAR = 4096
+_MOST_DAMAGES = 5
+"""So many objects in JSON may not end; the rest is not read: each costs a search of the whole text."""
 _OBJECT = pattern(r"^(?:\{\s*$|apiVersion: )", re.MULTILINE)
 """The begin of an object in JSON or YAML."""
 _HEAD = r'(?:"(?:apiVersion|kind)"\s*:\s*"[^"]{0,100}"|"metadata"\s*:\s*\{[^{}]{0,1000}\})'
@@ -65,7 +67,8 @@ def documents(
     Items of an indented list whose text and line `leave_out` accepts are not parsed.
     """
     window = Window(stream)
-    while True:
+    damages = 0
+    while damages < _MOST_DAMAGES:
         window.ensure(LONGEST)
         begin = window.place
         window.skip(_IGNORED)
@@ -73,7 +76,9 @@ def documents(
         if window.is_end:
             return
         if window.text[window.place : window.place + 1] in ("{", "["):
-            yield from _of_json(window, leave_out)
+            for each in _of_json(window, leave_out):
+                damages += isinstance(each, Damage)
+                yield each
         elif _is_described(window):
             window.place = begin  # the command above may name the pod
             yield from _of_description(window)
@@ -82,8 +87,12 @@ def documents(
 
 
 def _is_described(window: Window) -> bool:
-    return not _YAML_BEGIN.match(window.text, window.place) and described.is_described(
-        window.text[window.place : window.place + _NEAR]
+    if _YAML_BEGIN.match(window.text, window.place):
+        return False
+    # Only this document: to look far ahead from each of many small ones takes too long.
+    end = _YAML_BREAKS[""].search(window.text, window.place + 1, window.place + _NEAR)
+    return described.is_described(
+        window.text[window.place : end.start() if end else window.place + _NEAR]
     )
 
 
