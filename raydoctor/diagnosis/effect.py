@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from raydoctor.case import Case, evidence
-from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK, WORKER_DISCONNECTED
+from raydoctor.case.signals import RAY_EXCEPTION, TRACEBACK, TRACEBACKS, WORKER_DISCONNECTED
 from raydoctor.cluster import tables as live
 from raydoctor.diagnosis.callers import exception_of
 from raydoctor.model import ids
@@ -222,7 +222,7 @@ class Effects:
         """Whether any process or task failed, or any output has an exception, explained or not."""
         ended = any(not each.expected for each in self.case.ledger.exits)
         failed = any(row["state"] == "FAILED" for row in live.rows(self.case, "tasks"))
-        return ended or failed or bool(self.case.of(RAY_EXCEPTION.kind, TRACEBACK.kind))
+        return ended or failed or bool(self.case.of(RAY_EXCEPTION.kind, *TRACEBACKS))
 
     def _waiting(self, of_jobs: Collection[str]) -> str:
         """The tasks of these jobs that wait for a worker: `2 train() tasks`."""

@@ -632,11 +632,15 @@ def _is_part(event: Event, accounted: _Accounted) -> bool:
         return False
     if not _LETTERS.search(event.message):  # marks below a program's line
         return True
-    shown = [e for e in accounted.events if e.source is event.source]
-    if event.kind in TRACEBACKS:
-        return not _raised(event) and any(e.line < event.line for e in shown)
-    is_of_process = any((e.pid, e["who"]) == (event.pid, event["who"]) for e in shown)
-    return event.message.startswith(_OF_FRAMES) and is_of_process
+    is_cut = (
+        not _raised(event) if event.kind in TRACEBACKS else event.message.startswith(_OF_FRAMES)
+    )
+    return is_cut and any(
+        e.source is event.source
+        and (e.pid, e["who"]) == (event.pid, event["who"])
+        and 0 < event.line - e.line - e.text.count("\n") <= _NEAR
+        for e in accounted.events
+    )
 
 
 class _Recognised:
@@ -705,6 +709,8 @@ _FRAME = pattern(
     r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE
 )
 _OF_FRAMES = ('  File "', "    ")
+_NEAR = 40
+"""Lines from a diagnosed record to the rest of its traceback: other processes may print between them."""
 _LETTERS = pattern(r"\w")
 _RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 

@@ -329,7 +329,7 @@ def _finding(case: Case, events: list[Event], reasons: list[Event]) -> Finding:
         explains=(Entity("choice-of-cluster", address),),
         caused_by=(Entity("dashboard", "head"), Entity("gcs", "gcs"), hosts.entity("head")),
         count=evidence.total(events),
-        remedies=tuple(_remedies(last, address, is_refused=_REFUSED in _why(reasons))),
+        remedies=tuple(_remedies(last, address, is_refused=_REFUSED in _reason(reasons))),
         covers=(*events, *reasons, *_tracebacks(case, last)),
     )
 
@@ -357,10 +357,14 @@ def _headline(last: Event, address: str, reasons: list[Event]) -> str:
 
 
 def _why(reasons: list[Event]) -> str:
-    for event in reasons:
-        if found := _WHY.search(event["why"]):
-            return f": {(found['errno'] or found['words']).lower()}"
-    return ""
+    reason = _reason(reasons)
+    return f": {reason}" if reason else ""
+
+
+def _reason(reasons: list[Event]) -> str:
+    """The system's words for the error, in lower case; empty if no record has them."""
+    found = (_WHY.search(event["why"]) for event in reasons)
+    return next((f"{each['errno'] or each['words']}".lower() for each in found if each), "")
 
 
 def _of_commands(case: Case) -> Iterator[Finding]:
@@ -418,7 +422,7 @@ _OF_HEAD = Remedy(
 
 
 _REFUSED = "connection refused"
-_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")
+_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0", "[::1]")
 
 
 def _remedies(last: Event, address: str, *, is_refused: bool = False) -> Iterator[Remedy]:

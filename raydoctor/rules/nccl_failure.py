@@ -362,8 +362,9 @@ def _absent(reports: Sequence[_Report], progress: Sequence[Event]) -> str:
         names = evidence.join_names(map(str, missing), most=6)
         ranks = "rank" if len(missing) == 1 else "ranks"
         return f"{ranks} {names} did not report, so look there first"
-    last, ahead = min(reports, key=lambda r: r.seq), max(r.seq for r in reports)
-    if 0 < last.seq < ahead:
+    known = [r for r in reports if r.seq] or reports  # a record that is cut off has no number
+    last, ahead = min(known, key=lambda r: r.seq), max(r.seq for r in known)
+    if last.seq < ahead:
         return f"rank {last.rank} was behind (operation {last.seq} of {ahead})"
     return f"the rank that {'it' if len(reports) == 1 else 'they'} waited for did not report"
 

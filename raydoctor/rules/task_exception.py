@@ -593,10 +593,12 @@ def _cut_methods(case: Case) -> Iterator[Finding]:
 def _in_workers(case: Case) -> Iterator[Finding]:
     """Tracebacks with which an excerpt ends, and whose frames show that a worker executed an actor's method."""
     # Where Ray knows no name of a worker's task, it prints the worker's output as the raylet's.
+    ended = {source for source, each in case.endings.items() if each["ended_by"]}
     of_raylet = (
         (each, raised)
         for each in case.of(*TRACEBACKS)
-        if each["who"] == "raylet" and not evidence.later_output(case, each, is_line=True)
+        if each["who"] == "raylet" and each.source not in ended
+        and not evidence.later_output(case, each, is_line=True)
         and (raised := parse(each.message) or cut_off(each.message))
     )  # fmt: skip
     for end, raised in (*ended_programs(case), *of_raylet):

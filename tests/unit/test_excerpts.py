@@ -532,3 +532,41 @@ def test_a_quotation_of_a_name_that_is_cut_off_adds_no_call() -> None:
     assert roots_of(f"{MAIN}{whole}")[0][1].startswith(
         "Actor method ActorModel.fit() raised RuntimeError"
     )
+
+
+# ---------------------------------------------------------------- look-alikes of neighbours
+
+
+def test_a_traceback_of_another_process_below_a_diagnosed_line_is_listed() -> None:
+    full = (
+        "(raylet) [2026-11-21 12:59:35,557 E 62 62] (raylet) file_system_monitor.cc:105: /tmp/ray/session_1 is over "
+        "95% full, available space: 13307080704; capacity: 270475862016. Object creation will fail if spilling is required.\n"
+    )
+    text = f'{full}{BEGIN}  File "/app/train.py", line 8, in main\n    report(rows)\n'
+    assert [rule for rule, _ in roots_of(text)] == ["disk-full"]
+    assert "Traceback without its exception (/app/train.py:8 in main)" in shown(text)
+
+
+def test_the_number_of_an_operation_that_is_cut_off_is_not_compared() -> None:
+    begin = "[rank{0}]:[E1121 07:34:12.7 ProcessGroupNCCL.cpp:607] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum="
+    whole = "158046, OpType=ALLREDUCE, NumelIn=2, NumelOut=2, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.\n"
+    text = "".join(begin.format(rank) + end for rank, end in ((0, whole), (1, whole), (2, "15\n")))
+    ((rule, headline),) = roots_of(text)
+    assert rule == "nccl-failure"
+    assert "was behind" not in headline
+
+
+def test_the_driver_s_own_failure_below_a_worker_s_traceback_stays() -> None:
+    worker = of_raylet(f"{METHOD}ValueError: bad\n")
+    failed = roots_of(f"{worker}{MAIN}KeyError: 'lr'\n")
+    assert ("job-failed", "The driver program ended with KeyError: 'lr', at train.py:108") in failed
+    assert "worker-start-crashed" not in [rule for rule, _ in failed]
+
+
+def test_an_error_below_a_long_line_of_a_worker_is_no_rest_of_it() -> None:
+    prefix = "(Trainer pid=7, ip=10.0.0.2) "
+    lines = ["start", "loading", "ready", "x" * 49, "", "y" * 48, ""]
+    text = "".join(f"{prefix}{line}\n" if line else "{}\n" for line in lines).format(
+        "epoch 1 done", "RuntimeError: CUDA error: an illegal memory access was encountered"
+    )
+    assert [rule for rule, _ in roots_of(text)] == ["gpu-fault"]

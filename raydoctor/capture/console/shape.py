@@ -214,6 +214,10 @@ _PREFIXED = pattern(
 )
 """The name of a process of Ray, and vLLM's header, which all lines of a record have."""
 _FEWEST_RESTS = 2
+_OWN_LINE = pattern(
+    r"\s{0,8}(?:[\w.]{1,80}(?:Error|Exception|Warning|Interrupt|Exit)\b|File \"|\[)"
+)
+"""What is not the rest of a line above: an exception, a frame, a stamp."""
 _LESS = 4
 """Characters that a line lost after the terminal had broken it: people shorten addresses."""
 _SENTENCE_ENDS = (*".!?`)]}", "")
@@ -573,7 +577,7 @@ def _rests(lines: list[Numbered], width: int) -> set[int]:
         if not text.strip() or _PREFIXED.match(text):
             whole += is_full and not above.endswith("  ")
             continue
-        if not is_full or _OPENS.match(text):
+        if not is_full or _OPENS.match(text) or _OWN_LINE.match(text):
             return set()
         rests.add(n)
     if whole > len(rests) // 2:

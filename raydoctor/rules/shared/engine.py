@@ -16,9 +16,9 @@ TIMED_OUT = Entity("collective", "nccl")
 WATCHDOG = Signal(
     "nccl.timeout",
     "Watchdog caught collective oper",
-    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective oper(?:[a-z ]{0,13}:?$|ation timeout: Work(?P<library>[A-Z]CCL)\(SeqNum=(?P<seq>\d+)"
+    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective oper(?:[a-z ]{0,13}:?$|ation timeout: Work(?P<library>[A-Z]CCL)\(SeqNum=(?:\d*$|(?P<seq>\d+)(?=,)"
     r"(?:, OpType=(?P<op>\w+)(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\)(?: ran for (?P<ms>\d+) milliseconds|[a-z\d ]{0,30}$)"
-    r"|(?:, [A-Za-z]{1,12}(?:=\w{0,30})?){0,3},? ?$))",
+    r"|(?:, [A-Za-z]{1,12}(?:=\w{0,30})?){0,3},? ?$)))",
     OUTPUT,
     "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
     "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",

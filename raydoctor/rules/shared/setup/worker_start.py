@@ -251,13 +251,13 @@ def _is_of_start(event: Event) -> bool:
     )
 
 
-_EXECUTES = ", in ray._raylet.execute_task"
-"""A frame of a worker that has started: it runs a task or a method."""
+_EXECUTES = (", in ray._raylet.execute_task", ", in actor_method_executor")
+"""Frames of a worker that has started: it runs a task or a method."""
 
 
 def executed(event: Event) -> bool:
     """Whether a traceback is that of a task or a method, so that its worker had started."""
-    return _EXECUTES in event.message
+    return any(frame in event.message for frame in _EXECUTES)
 
 
 def _is_interrupted(event: Event) -> bool:
