@@ -92,7 +92,7 @@ class Effects:
     ) -> Effect:
         """The effect of an incident with these events.
 
-        `is_alone`: no other incident can have ended the program. `is_only`: there is no other at all.
+        `is_alone`: no other incident can have ended the program. `is_only`: the report has no other incident.
         """
         if severity == "info":
             return Effect()

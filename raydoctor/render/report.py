@@ -453,7 +453,7 @@ _SERIOUS = ("kube.", "slurm.", "log.critical", "log.traceback", "log.echoed_trac
 
 
 def verdict(report: Report) -> tuple[str, str, str]:
-    """The conclusion if there is no error: a few words, their style, and a sentence."""
+    """The conclusion of a report without an error: a title, its style, and a sentence."""
     if report.diagnoses:
         return "INCONCLUSIVE", "warning", f"There may also be an error: {_first_gap(report)}"
     if report.unexplained:

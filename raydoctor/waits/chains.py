@@ -1,4 +1,4 @@
-"""A cycle of waits in words: who waits for whom, up to the one that began it."""
+"""Describes a cycle of waits: which task waits for which, back to the first."""
 
 from __future__ import annotations
 

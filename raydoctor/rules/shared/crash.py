@@ -220,7 +220,7 @@ CRASH_SIGNALS = (
         "ray::Trainer.step(PyObject_Vectorcall+0x51) [0x543141] PyObject_Vectorcall",
     ),
     Signal(
-        "crash.library",
+        "crash.cpp_frame",
         ".so(_Z",
         r"^ {0,8}/\S{1,300}\.so\(_Z\w{1,1000}\+0x[0-9a-f]{1,12}\) \[0x[0-9a-f]{5,16}\] (?P<symbol>\S[^\[\n]{0,1000})",
         ("worker-echo", *DRIVER),
@@ -326,7 +326,14 @@ CRASH_SIGNALS = (
 
 _ECHOED = (
     *("crash.printed", "crash.frame", "crash.python", "crash.words"),
-    *("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.library", "crash.paddle"),
+    *(
+        "crash.tail",
+        "crash.shell",
+        "crash.frames",
+        "crash.native",
+        "crash.cpp_frame",
+        "crash.paddle",
+    ),
 )
 _REMAINS = ("crash.tail", "crash.shell", "crash.frames", "crash.native", "crash.paddle")
 _ABORTS = pattern(r"Assertion |double free|free\(\)|malloc\(\)|corrupted size|OMP: Error ")
@@ -780,7 +787,7 @@ def _of_libraries(found: Sequence[Event], events: Sequence[Event]) -> str:
     symbols = (
         e["symbol"].strip()
         for e in sorted(events, key=lambda e: e.line)
-        if e.kind == "crash.library"
+        if e.kind == "crash.cpp_frame"
     )
     return next((name for name in symbols if not name.startswith(_OF_RAY)), "")
 
